@@ -74,7 +74,7 @@ bench: $(READY) ## measure performance, one JSON line a figure; GROUP=decide run
 
 simulate: $(READY) ## run all seeded simulations, then random calls on all stores; SEEDS=10000 FIRST=5000 EXAMPLES=200, or SEED=7 ONLY=ingestion to repeat one
 	@$(BIN)/python -m tests.simulation $(if $(SEEDS),--seeds $(SEEDS)) $(if $(FIRST),--first $(FIRST)) $(if $(SEED),--seed $(SEED)) $(if $(ONLY),--only $(ONLY))
-	@$(if $(SEED)$(ONLY),,STATEFUL_EXAMPLES=$(or $(EXAMPLES),60) $(BIN)/python -m pytest -q --timeout 0 tests/contract/test_stateful_*.py)
+	@$(if $(SEED)$(ONLY),,STATEFUL_EXAMPLES=$(or $(EXAMPLES),60) $(BIN)/python -m pytest -q --timeout 0 $$(grep -rlE 'tests.storage.(stateful|table_machine)' tests --include='test_*.py'))
 
 mutants: $(MUTANTS)/.ready ## make small changes to the code that a test must notice; ONLY=deciding/guards, or ARGUMENTS="--kind written"
 	@$(MUTANTS)/bin/python -m tests.mutants $(ONLY) $(ARGUMENTS)
@@ -90,7 +90,7 @@ soak: $(READY) ## read an event hub with processes that are killed at random; AR
 	@$(BIN)/python -m bench.soak $(ARGUMENTS)
 
 cluster: $(READY) ## run the nightly job on a Spark cluster of processes, of which some are killed; takes minutes
-	@$(BIN)/python -m pytest -m cluster -v tests/spark/test_cluster.py
+	@$(BIN)/python -m pytest -m cluster -v tests/spark_jobs/test_cluster.py
 
 RESOLVE := $(BIN)/uv pip compile -q --universal --no-annotate --generate-hashes --custom-compile-command 'make lock'
 LOCK := $(RESOLVE) --python-version 3.11

@@ -90,7 +90,7 @@ esac
 
 case " $* " in *" dev "* | *" spark "*)
     has_java || printf '%s\n' \
-        'Java 17 or newer was not found. Everything works except the Spark jobs (spark_jobs, tests/spark). To run those, install it:' \
+        'Java 17 or newer was not found. Everything works except the Spark jobs (spark_jobs, tests/spark_jobs). To run those, install it:' \
         '  Debian or Ubuntu: sudo apt-get install openjdk-17-jre-headless' \
         '  macOS:            brew install openjdk@17' >&2 ;;
 esac

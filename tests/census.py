@@ -22,7 +22,7 @@ from xml.etree import ElementTree
 import pytest
 
 ROOT = Path(__file__).parents[1]
-LEFT_OUT = {"tests.spark.test_cluster"}
+LEFT_OUT = {"tests.spark_jobs.test_cluster"}
 """`make cluster` runs it, because it takes minutes."""
 
 NAMED_MAX = 20

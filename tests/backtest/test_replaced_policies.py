@@ -13,7 +13,7 @@ from backtest.slack_aware_drain import SlackAwareDrain
 from backtest.stable_panic import StablePanic
 from shared.autoscaling import Goal, Observation, Throughput
 from shared.values.measurements import Window
-from tests.autoscaling.test_policies import seeing
+from tests.autoscaling.policies.test_single_metrics import seeing
 from tests.builders import ago, desired, sample
 
 # --- StablePanic ---

@@ -39,7 +39,7 @@ from shared.web.board import Board, RecentLog, Shown
 from shared.wiring.app import App
 from tests.bindings.test_functions_and_keys import DECLARED, EVERYTHING
 from tests.builders import NOW, as_message, encode_metric
-from tests.ingestion.test_redrive import store_with
+from tests.ingestion.dead_letters.test_redrive import store_with
 from tests.web.test_panels import days
 
 EXAMPLES = 10

@@ -12,8 +12,8 @@ from local.azure_apis.arm import ArmStandIn, OperationForm
 from local.azure_apis.loopback_server import Reply, Request
 from local.azure_apis.plans import P1V3, Plan
 from shared.autoscaling.plans.app_service import AppServiceControl
+from tests.autoscaling.services.test_azure_adapters import ID, loaded
 from tests.builders import resource
-from tests.contract.test_azure_adapters import ID, loaded
 from tests.infra.bicep import BicepFile, Expression
 
 INFRA = Path(__file__).parents[2] / "infra"

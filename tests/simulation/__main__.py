@@ -23,7 +23,6 @@ NAMES = (
     "ingestion_fleet",
     "ingestion_breaker",
     "ingestion_redrive",
-    "ingestion_trigger",
     "ingestion_slow_failures",
     "autoscaling",
     "nightly",

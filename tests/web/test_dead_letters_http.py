@@ -16,7 +16,13 @@ from shared.ingestion.store.events import StoredDeadLetter
 from shared.web import dead_letters_http as http
 from shared.web.dead_letters_http import DeadLetterService
 from shared.web.http import Reply, Request
-from tests.ingestion.test_redrive import FIRST, SECOND, redriver, store_with, to_message
+from tests.ingestion.dead_letters.test_redrive import (
+    FIRST,
+    SECOND,
+    redriver,
+    store_with,
+    to_message,
+)
 
 THIRD = replace(FIRST, partition_id="2")
 JSON_TYPE = {"content-type": "application/json"}

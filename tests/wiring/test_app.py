@@ -15,7 +15,7 @@ from shared.settings import SettingsError
 from shared.wiring.app import App
 from tests.bindings.test_ingestion_functions import ENVIRON
 from tests.builders import NOW, read
-from tests.contract.ingestion import commit
+from tests.ingestion.commits import commit
 
 BUS = "Endpoint=sb://unused;SharedAccessKeyName=n;SharedAccessKey=a"
 

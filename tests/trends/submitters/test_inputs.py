@@ -1,0 +1,236 @@
+"""When the data of each date was last written, in blobs (Azurite) and in folders."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import uuid
+from collections.abc import AsyncIterator
+from datetime import UTC, date, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from azure.storage.blob.aio import ContainerClient
+from hypothesis import strategies as st
+from hypothesis.stateful import rule
+
+from local.azurite import Azurite
+from local.twins.nightly import MemoryInputs
+from shared.sampling.blob_paths import date_of, may_hold
+from shared.trends.nightly.errors import InputUnreadable
+from shared.trends.submitters.inputs import StoredInputs, parts_of_url
+from tests.storage.faulty_network import Network
+from tests.storage.stateful import SideBySide, run_machine
+
+DAY = date(2026, 2, 28)
+OTHER = date(2026, 2, 27)
+ABSENT = date(2026, 2, 26)
+RESOURCE = "resourceId=/SUBSCRIPTIONS/1/RESOURCEGROUPS/G/PROVIDERS/MICROSOFT.INSIGHTS/COMPONENTS"
+
+
+def paths(name: str, *days: date) -> list[str]:
+    return [
+        f"{RESOURCE}/{name}/y={day:%Y}/m={day:%m}/d={day:%d}/h={hour:02}/m=00/PT1H.json"
+        for day in days
+        for hour in (0, 23)
+    ]
+
+
+@pytest.fixture
+async def container(azurite: Azurite) -> AsyncIterator[ContainerClient]:
+    name = f"logs-{os.getpid()}"
+    client = ContainerClient.from_connection_string(azurite.connection_string, name)
+    async with client:
+        await client.create_container()
+        yield client
+        await client.delete_container()
+
+
+async def test_each_date_has_the_time_of_its_newest_blob(
+    container: ContainerClient, azurite: Azurite
+) -> None:
+    old = paths("A", date(2025, 2, 28), date(2026, 1, 28)) + paths("B", OTHER)
+    classic = [f"app_key/Event/{DAY}/05/x.blob", "README.md"]
+    for path in [*old, *paths("A", DAY), *classic]:
+        await container.upload_blob(path, b"{}")
+    last = await container.get_blob_client(classic[0]).get_blob_properties()
+    place = f"{container.url.removesuffix(container.container_name)}{{dataset}}"
+    inputs = StoredInputs([place], azurite.connection_string)
+    times = await inputs.newest(container.container_name, [DAY, OTHER, ABSENT])
+    await inputs.close()
+    assert set(times) == {DAY, OTHER}
+    assert times[DAY] == last.last_modified
+
+
+async def test_a_date_above_the_input_is_no_date_of_its_blobs(
+    container: ContainerClient, azurite: Azurite
+) -> None:
+    """As the job reads them, so that dates are requested that it finds."""
+    for path in [*paths("A", DAY), "x.json"]:
+        await container.upload_blob(f"{OTHER}/{path}", b"{}")
+    inputs = StoredInputs([f"{container.url}/{OTHER}"], azurite.connection_string)
+    assert set(await inputs.newest("", [DAY, OTHER])) == {DAY}
+    await inputs.close()
+
+
+async def test_an_error_names_a_container_that_does_not_exist(azurite: Azurite) -> None:
+    url = azurite.connection_string.partition("BlobEndpoint=")[2].partition(";")[0]
+    inputs = StoredInputs([f"{url}/{{dataset}}"], azurite.connection_string)
+    with pytest.raises(InputUnreadable, match="no-such"):
+        await inputs.newest("no-such", [DAY])
+    await inputs.close()
+
+
+async def test_local_folders_are_read_like_containers(tmp_path: Path) -> None:
+    for path in paths("A", DAY, date(2025, 2, 28)):
+        file = tmp_path / "logs" / path
+        file.parent.mkdir(parents=True)
+        file.write_text("{}")
+    written = datetime(2026, 3, 1, 0, 5, tzinfo=UTC)
+    os.utime(tmp_path / "logs" / paths("A", DAY)[0], (written.timestamp(), written.timestamp()))
+    newer = written + timedelta(hours=1)
+    os.utime(tmp_path / "logs" / paths("A", DAY)[1], (newer.timestamp(), newer.timestamp()))
+    for place in (f"{tmp_path}/{{dataset}}", f"file://{tmp_path}/{{dataset}}"):
+        assert await StoredInputs([place]).newest("logs", [DAY, OTHER]) == {DAY: newer}
+    metrics = tmp_path / f"{OTHER}" / paths("M", DAY)[0]
+    metrics.parent.mkdir(parents=True)
+    metrics.write_text("{}")
+    os.utime(metrics, (written.timestamp() + 9_000,) * 2)
+    both = StoredInputs([f"{tmp_path}/{{dataset}}", f"{tmp_path}/{OTHER}"])
+    assert await both.newest("logs", [DAY, OTHER]) == {DAY: written + timedelta(seconds=9_000)}
+    with pytest.raises(InputUnreadable, match="the folder does not exist"):
+        await StoredInputs([str(tmp_path / "none")]).newest("logs", [DAY])
+
+
+def test_abfss_urls_are_translated_to_blob_containers() -> None:
+    assert parts_of_url("abfss://logs@acct.dfs.core.windows.net/a/b/") == (
+        "https://acct.blob.core.windows.net",
+        "logs",
+        "a/b/",
+    )
+    assert parts_of_url("https://acct.blob.core.windows.net/logs") == (
+        "https://acct.blob.core.windows.net",
+        "logs",
+        "",
+    )
+    with pytest.raises(InputUnreadable, match="must be a folder"):
+        parts_of_url("s3://bucket/logs")
+
+
+def test_folders_of_other_dates_are_not_listed() -> None:
+    dates = [DAY, OTHER]
+    assert may_hold(f"{RESOURCE}/A/", dates)
+    assert may_hold(f"{RESOURCE}/A/y=2026/m=02/", dates)
+    assert not may_hold(f"{RESOURCE}/A/y=2025/", dates)
+    assert not may_hold(f"{RESOURCE}/A/y=2026/m=03/", dates)
+    assert not may_hold(f"{RESOURCE}/A/y=2026/m=02/d=01/", dates)
+    assert date_of("x/y=2026/m=02/d=31/h=00") is None
+
+
+# --- random files -----------------------------------------------------------------------------
+
+DATES = (date(2026, 2, 28), date(2026, 2, 27), date(2026, 1, 31), date(2025, 2, 28))
+DAYS = st.sampled_from(DATES)
+FORMS = st.sampled_from(
+    (
+        "A/y={0:%Y}/m={0:%m}/d={0:%d}/h=00/m=00/PT1H.json",
+        "ü #/y={0:%Y}/m={0:%m}/d={0:%d}/h=23/m=00/PT1H.json",
+        "key/Event/{0}/05/x.blob",
+    )
+)
+ODD = st.sampled_from(("README.md", "A/y=2026/m=02/d=31/x.json", "A/y=2026/m=02/x.json"))
+DATASETS = st.sampled_from(("sales", "$stock", "a-1"))
+"""The settings only accept names of lower-case letters, digits and hyphens, and a leading ``$``."""
+
+
+class InputsMachine(SideBySide):
+    errors = (InputUnreadable,)
+
+    def __init__(
+        self,
+        runner: asyncio.Runner,
+        network: Network,
+        container: ContainerClient,
+        string: str,
+        root: Path,
+    ) -> None:
+        super().__init__(runner, network)
+        self.container, self.root = container, root / uuid.uuid4().hex
+        self.prefix = uuid.uuid4().hex[:8]
+        self.in_blobs, self.in_files = MemoryInputs(), MemoryInputs(None)
+        self.blobs = StoredInputs([f"{container.url}/{self.prefix}-{{dataset}}"], string)
+        self.files = StoredInputs([f"{self.root}/{{dataset}}"])
+
+    def teardown(self) -> None:
+        self.run(self.blobs.close)
+        shutil.rmtree(self.root, ignore_errors=True)
+
+    @rule(dataset=DATASETS, day=DAYS, form=FORMS, seconds=st.integers(0, 10**6))
+    def a_file_is_written(self, dataset: str, day: date, form: str, seconds: int) -> None:
+        """A file gets a given time. A blob gets the container's time."""
+        blob = self.write(
+            dataset, form.format(day), written := datetime.fromtimestamp(seconds, UTC)
+        )
+        for memory, time in ((self.in_blobs, blob), (self.in_files, written)):
+            kept = self.of(memory, dataset)
+            kept[day] = max(time, kept.get(day, time))
+
+    @rule(dataset=DATASETS, path=ODD)
+    def a_file_without_a_date_is_written(self, dataset: str, path: str) -> None:
+        self.write(dataset, path, datetime.now(UTC))
+        for memory in (self.in_blobs, self.in_files):
+            self.of(memory, dataset)
+
+    def of(self, memory: MemoryInputs, dataset: str) -> dict[date, datetime]:
+        memory.written = memory.written if memory.written is not None else {}
+        return memory.written.setdefault(dataset, {})
+
+    def write(self, dataset: str, path: str, time: datetime) -> datetime:
+        """Write a file and a blob. Returns the blob's time.
+
+        A file that is overwritten keeps the newest of its times.
+        """
+        file = self.root / dataset / path
+        file.parent.mkdir(parents=True, exist_ok=True)
+        before = file.stat().st_mtime if file.exists() else 0
+        file.touch()
+        os.utime(file, (max(before, time.timestamp()),) * 2)
+
+        async def upload() -> datetime:
+            blob = self.container.get_blob_client(f"{self.prefix}-{dataset}/{path}")
+            await blob.upload_blob(b"{}", overwrite=True)
+            written: datetime = (await blob.get_blob_properties()).last_modified
+            return written
+
+        found: datetime = self.run(upload)
+        return found
+
+    @rule(dataset=DATASETS, dates=st.lists(DAYS, unique=True))
+    def newest(self, dataset: str, dates: list[date]) -> None:
+        self.both(
+            lambda: self.in_blobs.newest(dataset, dates),
+            lambda: self.blobs.newest(dataset, dates),
+        )
+        if (self.root / dataset).exists():
+            self.both(
+                lambda: self.in_files.newest(dataset, dates),
+                lambda: self.files.newest(dataset, dates),
+            )
+
+
+def test_inputs_are_read_like_those_in_memory(azurite: Azurite, tmp_path: Path) -> None:
+    string = azurite.connection_string
+    container = ContainerClient.from_connection_string(string, f"logs-{uuid.uuid4().hex[:8]}")
+
+    async def created() -> None:
+        await container.create_container()
+
+    with asyncio.Runner() as runner:
+        runner.run(created())
+        try:
+            run_machine(
+                lambda: InputsMachine(runner, Network(), container, string, tmp_path), examples=3
+            )
+        finally:
+            runner.run(container.close())
