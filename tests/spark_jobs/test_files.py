@@ -24,23 +24,6 @@ from spark_jobs.read.sources import LocalFiles, cluster_file, pieces_of
 from tests.spark_jobs.telemetry import batches_of_task, event
 
 
-@pytest.mark.parametrize(
-    ("path", "hour"),
-    [
-        ("a/resourceId=/X/y=2017/m=05/d=15/h=09/m=00/PT1H.json", "2017-05-15 09"),
-        ("a/y=2017/m=5/d=1/PT1H.json", "2017-05-01 00"),
-        ("app_key/Event/2017-05-15/09/x_y.blob", "2017-05-15 09"),
-        ("ns/hub/0/2017/05/15/09/30/00.json", "2017-05-15 09"),
-        ("2017-05-15/x.json", "2017-05-15 00"),
-        ("y=2017/m=13/d=15/x.json", None),
-        ("events.json", None),
-    ],
-)
-def test_the_hour_of_a_file_is_in_its_path(path: str, hour: str | None) -> None:
-    received = SourceFile(path, 0).hour
-    assert (received and f"{received:%Y-%m-%d %H}") == hour
-
-
 def test_only_export_files_are_read() -> None:
     names = ("PT1H.json", "x.blob", "x.jsonl", "PT1H.json.gz", "X.JSON.GZ")
     assert all(SourceFile(f"a/{name}", 1).is_export for name in names)

@@ -52,23 +52,6 @@ def test_both_schemas_are_read_plain_and_in_base64(event: object) -> None:
 
 
 @pytest.mark.parametrize(
-    ("path", "observed_at"),
-    [
-        (PATH, datetime(2026, 3, 1, 23, tzinfo=UTC)),
-        ("app_1/Event/2026-02-27/05/x.blob", datetime(2026, 2, 27, 5, tzinfo=UTC)),
-        ("2026-02-27/x.blob", datetime(2026, 2, 27, tzinfo=UTC)),
-        ("a/y=2026/m=02/d=27/x", datetime(2026, 2, 27, tzinfo=UTC)),
-        ("no/date.json", ARRIVED.time),
-        ("id-12026-02-27/x", ARRIVED.time),
-    ],
-)
-def test_the_date_in_the_path_is_when_telemetry_was_observed(
-    path: str, observed_at: datetime
-) -> None:
-    assert BlobArrived("c", path, "e", ARRIVED.time).observed_at == observed_at
-
-
-@pytest.mark.parametrize(
     ("event", "complaint"),
     [
         ("not json", "neither JSON"),
@@ -93,11 +76,6 @@ def test_the_date_in_the_path_is_when_telemetry_was_observed(
 def test_an_invalid_event_is_refused_with_the_reason(event: object, complaint: str) -> None:
     with pytest.raises(UnreadableMessage, match=complaint):
         decode_arrival(event if isinstance(event, str) else json.dumps(event))
-
-
-def test_a_path_with_an_invalid_date_is_refused() -> None:
-    with pytest.raises(UnreadableMessage, match="holds an invalid date"):
-        _ = BlobArrived("c", "y=2026/m=02/d=30/x", "e", NOW).observed_at
 
 
 @pytest.mark.parametrize(("now", "late"), [(NOW.replace(hour=0), ""), (NOW, ":late-1")])

@@ -26,7 +26,7 @@ from shared.trends.datasets.flows import process_dataset
 from shared.trends.datasets.flows.check_queues import CheckOnce
 from shared.trends.datasets.periods import DAY, Period
 from shared.trends.datasets.processing import DatasetWork, decode_work, schedule_processing
-from shared.values.messages import LinkFailed, Message, MessagesRefused, Order
+from shared.values.messages import LinkFailed, Message, MessagesRefused
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 HOUR = timedelta(hours=1)
@@ -116,12 +116,6 @@ def test_work_is_read_back_from_its_message() -> None:
     work = decode_work(message.body)
     assert work == DatasetWork("sales", "2026-03-01T12:00Z/PT2H", NOON, NOON + 2 * HOUR)
     assert work.message_id == message.message_id
-
-
-@pytest.mark.parametrize("name", ["", "x" * 81])
-def test_the_name_of_a_data_set_must_fit_into_a_message_id(name: str) -> None:
-    with pytest.raises(ValueError, match="1 to 80"):
-        schedule_processing(name, DAILY, NOON)
 
 
 @pytest.mark.parametrize(
@@ -307,16 +301,6 @@ async def test_a_message_whose_replacement_cannot_be_sent_is_not_completed(
         await rig.process("2")
     assert await rig.process("2") is False
     assert len(rig.queue.messages) == 1
-
-
-async def test_ten_observations_of_a_day_schedule_one_message() -> None:
-    queue = MemoryQueue()
-    for hour in range(10):
-        # Each is sent by a new sender, as after a restart.
-        sender = BatchSender(MemoryLink(queue), no_sleep, lambda: "never used")
-        message = schedule_processing("sales", DAILY, NOON.replace(hour=hour + 5))
-        await sender.send([message], Order.KEPT_PER_KEY)
-    assert [message.message_id for message in queue.messages] == ["sales:2026-03-01"]
 
 
 async def no_sleep(_seconds: float) -> None: ...
