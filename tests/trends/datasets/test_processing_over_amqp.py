@@ -221,11 +221,15 @@ async def test_the_properties_of_queues_are_read_in_any_azure_cloud(
             DuplicateDetectionHistoryTimeWindow="P1DT13H",
             ForwardTo=forward_to,
         )
-        admin.declare_queue("working", RequiresSession="true")
+        unused = {"DuplicateDetectionHistoryTimeWindow": "PT10M"}
+        admin.declare_queue("working", RequiresSession="true", **unused)
         reader = ServiceBusQueueReader(ServiceBusConnection("Bus", admin.connection_string))
         try:
             assert await reader.facts("processing") == QueueDescription(
                 "processing", timedelta(hours=37), requires_session=False, forward_to=path
+            )
+            assert await reader.facts("working") == QueueDescription(
+                "working", None, requires_session=True, forward_to=None
             )
             await CheckOnce("processing", "working", [DAILY], reader).check()
             with pytest.raises(LinkFailed, match="queue none does not exist"):
