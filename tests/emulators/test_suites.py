@@ -22,7 +22,6 @@ OUTSIDE = {
     "ingestion/hub/test_amqp_over_websockets.py": "its gateway stands before the stand-in",
     "azure/test_refusals.py": "its services refuse every request",
     "cli/test_scaling.py": "its hub has no events, and its other services are stand-ins",
-    "azure/test_secrets.py": "its services refuse every request",
     "messaging/test_stateful_sending.py": "it moves the clock and arms faults in every example",
 }
 """Suites with a broker that never run against an emulator, and why."""

@@ -86,7 +86,7 @@ def required_by(package: str) -> list[Requirement]:
 
 @cache
 def package_of_modules() -> dict[str, str]:
-    found = {}
+    found: dict[str, str] = {}
     for package in distributions():  # its attribute `files` would take fifteen seconds
         name = canonicalize_name(package.metadata["Name"])
         for line in (package.read_text("RECORD") or "").splitlines():

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from email.utils import format_datetime
 from typing import Any
 from unittest.mock import patch
@@ -73,6 +73,8 @@ class Network:
     def __init__(self, *, tells_time: bool = True) -> None:
         self.now: datetime = NOW
         """The time of all servers if ``tells_time``; otherwise each server has its own."""
+        self.per_request = timedelta()
+        """By how much each request advances the clock."""
         self._tells_time = tells_time
         self._fault = NO_FAULT
         self._coming: list[str] = []
@@ -101,6 +103,7 @@ class Network:
                 raise TimeoutError("the test network let the request time out")
             if step == "not sent":
                 raise ServiceRequestError("there is no connection")
+            self.now += self.per_request
             response = await send(transport, request, **options)
             if step == "reply lost":
                 response.internal_response.close()

@@ -66,6 +66,8 @@ async def test_losses_are_read_from_the_partition_of_alarms_once_the_job_keeps_i
 
     lost = VerdictKind.EVENTS_LOST
     table = Table(connection, TABLE_NAME)
+    await table.overwrite({"PartitionKey": ALARMS, "RowKey": ALARMS_UNTIL})
+    await table.delete([{"PartitionKey": ALARMS, "RowKey": ALARMS_UNTIL}])  # of another test
     for trend in night(lost, lost, lost, lost, name="older version"):
         await table.put(trend_row(trend), None)
     assert await dates(of="older version") == ["03", "04"]
