@@ -63,7 +63,10 @@ class Counting(Engine):
             self.meet.wait(20)
         if self.fail == "extract":
             raise RuntimeError("task 3: spark_jobs.errors.JobError: a.json: no permission\n at x")
-        return Extracted({d: BlobDate(n, {d: n} if n else {}) for d, n in sizes.items()})
+        readable = self.fail != "no telemetry"
+        return Extracted(
+            {d: BlobDate(n, {d: n} if n and readable else {}) for d, n in sizes.items()}
+        )
 
     def total(self, partials: Partials, records: Mapping[str, int]) -> Totals:
         if self.fail == "total":
@@ -89,7 +92,7 @@ def counts(trends: Sequence[Trend]) -> dict[int, int]:
     return {int(trend.date[-2:]): trend.records for trend in trends}
 
 
-@pytest.mark.parametrize("step", ["extract", "total"])
+@pytest.mark.parametrize("step", ["extract", "no telemetry", "total"])
 def test_a_run_that_fails_changes_no_file(step: str, tmp_path: Path) -> None:
     compute(tmp_path, {"15": 3}, "first")
     before = {p: p.read_bytes() for p in tmp_path.rglob("*") if p.is_file()}
