@@ -409,7 +409,7 @@ def ask(policy: PolicyFunction, seen: Observation) -> Recommendation:
         recommendation = policy(_copied(seen))
         fault = _fault(recommendation)
     except BaseException as error:
-        fault = f"raised {error_text(error)}"
+        return failure(seen, f"the policy raised {error_text(error)}")
     return recommendation if fault is None else failure(seen, f"the policy {fault}")
 
 

@@ -93,10 +93,10 @@ class BatchSender:
             raise _stopped(state, state.last_failure)
         if state.pause_seconds:
             await self._pause(state.last_failure, state.pause_seconds)
+        began = self.seconds()
         try:
             if state.must_open:
                 return opened(state, await self.link.open())
-            began = self.seconds()
             if window_passed(state, self.duplicate_window, began):
                 raise _stopped(state, f"{WINDOW_PASSED} {self.duplicate_window}")
             outcome: Outcome = await self.link.send(state.batch)

@@ -53,10 +53,11 @@ def read_line(line: str | bytes, received: date | None = None) -> Iterator[Outco
 
     try:
         text = line.decode("utf-8-sig") if isinstance(line, bytes) else line.removeprefix("\ufeff")
-        decoded = json.loads(text) if text.strip() else {"records": []}
     except UnicodeDecodeError as error:
         yield quarantined(Reason.NOT_TEXT, str(error), repr(line))
         return
+    try:
+        decoded = json.loads(text) if text.strip() else {"records": []}
     except (ValueError, RecursionError) as error:
         damaged = text.startswith(DAMAGED)
         reason = Reason.DAMAGED if damaged else Reason.NOT_JSON

@@ -98,12 +98,14 @@ def _values(text: bytes) -> Iterator[bytes]:
     decoder, at = json.JSONDecoder(), 0
     try:
         decoded = text.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        yield text
+        return
+    try:
         while (at := _after_gap(decoded, at)) < len(decoded):
             value, at = decoder.raw_decode(decoded, at)
             parts = value if isinstance(value, list) else [value]
             yield b"".join(json.dumps(part).encode() + b"\n" for part in parts)
-    except UnicodeDecodeError:
-        yield text
     except (ValueError, RecursionError):
         yield re.sub(r",\s*\n", "\n", decoded[at:]).encode()
 

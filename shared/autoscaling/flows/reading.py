@@ -71,8 +71,9 @@ OWN_READS = OwnReads()
 
 
 async def _read(source: Source, at: Reading, seconds: float) -> Any:
+    limit = asyncio.timeout(seconds)
     try:
-        async with asyncio.timeout(seconds) as limit:
+        async with limit:
             found: Any = source.read(at)
             return await found if isawaitable(found) else found
     except TimeoutError as error:

@@ -33,13 +33,11 @@ class OwnershipStore:
     async def owners(self) -> OwnershipSnapshot:
         """All rows, in any order. A partition has several rows if earlier versions wrote them under
         names that differ by case. Raises StoreUnavailable."""
-        found: list[Ownership] = []
         stored = await self._rows.places(OWNER)
         same = {place for place in stored if _in_one_case(place) == self._place}
-        for place in {self._place, *same}:
-            page = await self._rows.read(OWNER, place)
-            found += [ownership(place, row) for row in page.rows]
-        return OwnershipSnapshot(tuple(found), page.read_at)
+        pages = [(place, await self._rows.read(OWNER, place)) for place in {self._place, *same}]
+        found = tuple(ownership(place, row) for place, page in pages for row in page.rows)
+        return OwnershipSnapshot(found, pages[-1][1].read_at)
 
     async def write(self, claim: OwnershipClaim) -> Ownership:
         """Write the row as claimed, with the store's time, and return the new row.

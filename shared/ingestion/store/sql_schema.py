@@ -47,7 +47,7 @@ class UtcTime(TypeDecorator[datetime]):
         time = value.astimezone(UTC)
         return time.replace(tzinfo=None) if dialect.name == "sqlite" else time
 
-    def process_result_value(self, value: Any, _dialect: Dialect) -> datetime | None:
+    def process_result_value(self, value: Any, dialect: Dialect) -> datetime | None:  # noqa: ARG002  as in the base class
         if value is None:
             return None
         time: datetime = value

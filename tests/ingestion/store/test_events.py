@@ -16,7 +16,7 @@ from shared.ingestion.model import Commit, DeadLetter, Effect, Gap, Stream
 from shared.ingestion.store.events import EventStore, StoredCheckpoint, StoredDeadLetter
 from shared.ingestion.store.rows import OUTBOX
 from tests.builders import NOW
-from tests.ingestion.commits import checkpoint, commit, effect, gap, letter, new_stream
+from tests.ingestion.commits import checkpoint, commit, effect, event, gap, letter, new_stream
 from tests.ingestion.conftest import Backend, wins
 
 SECOND = timedelta(seconds=1)
@@ -125,6 +125,24 @@ async def test_a_row_that_already_exists_rolls_back_the_whole_commit(store: Even
     assert await ids(store, stream) == [f"{stream.hub}:0:2:0"]
 
 
+async def test_a_transaction_has_as_many_rows_as_the_limit_and_no_more(store: EventStore) -> None:
+    stream, rows = new_stream(), min(store.limits.rows_max, 250)
+    store.limits = replace(store.limits, rows_max=rows)
+    saved = await store.load(stream)
+    effects = [effect(stream, n) for n in range(rows)]
+    with pytest.raises(AccountingBroken):
+        await store.commit(stream, saved, commit(None, rows, effects))
+    assert stream not in await store.streams()
+    saved = await store.commit(stream, saved, commit(None, rows, effects[1:]))
+    assert await ids(store, stream) == [f"{stream.hub}:0:{n}:0" for n in range(1, rows)]
+    last = commit(saved.checkpoint, rows + 1, dead_letters=[letter(rows + 1)])
+    await store.commit(stream, saved, last)
+    dead = await stored_letter(store, stream, rows + 1)
+    with pytest.raises(AccountingBroken):
+        await store.redrive(dead, effect(stream, rows + 1, messages=rows))
+    await store.redrive(dead, effect(stream, rows + 1, messages=rows - 1))
+
+
 async def test_a_stream_can_begin_before_its_first_event(store: EventStore) -> None:
     stream, first = new_stream(), checkpoint(0, epoch=3)
     beginning = Commit(None, replace(first, sequence=-1, offset=""))
@@ -173,6 +191,34 @@ async def test_taking_a_message_over_restarts_its_waiting_time(backend: Backend)
 
 
 # --- dead letters and gaps ----------------------------------------------------------------------
+
+
+async def test_dead_letters_and_gaps_are_read_in_pages_by_number(store: EventStore) -> None:
+    gaps = [gap(9, 9), gap(0, 3), gap(100, 2**40)]
+    stream = await filled(store, [], [letter(n) for n in (9, 10, 0, 2, 100)], gaps)
+    assert await numbers(store, stream, None, 3) == [0, 2, 9]
+    assert await numbers(store, stream, 9, 3) == [10, 100]
+    assert await numbers(store, stream, 0, 1) == [2]
+    assert await numbers(store, stream, 100, 3) == []
+    by_number = [gaps[1], gaps[0], gaps[2]]
+    assert await store.gaps(stream, None, 9) == by_number
+    assert await store.gaps(stream, None, 2) == by_number[:2]
+    assert await store.gaps(stream, 0, 9) == by_number[1:]
+
+
+async def test_all_fields_of_a_dead_letter_are_stored(store: EventStore) -> None:
+    times = event(2).enqueued_at, event(3).enqueued_at
+    written = [
+        letter(0, bytes(range(256)) * 200),
+        letter(1, b""),
+        DeadLetter(2, "", *times, letter(2).kind, "'%\n…🚀", 3),
+    ]
+    stream = await filled(store, [], written)
+    assert [stored.letter for stored in await store.dead_letters(stream, None, 9)] == written
+    for each in written:
+        assert (await stored_letter(store, stream, each.sequence)).letter == each
+    for missing in (-1, 3, 2**63 - 1):
+        assert await store.dead_letter(stream, missing) is None
 
 
 async def test_each_stream_has_its_own_rows_and_is_listed_from_its_first_commit(
