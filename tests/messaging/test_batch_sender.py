@@ -297,6 +297,22 @@ async def test_unsent_messages_are_divided_again_if_the_link_reopens_with_anothe
         assert len(rig.queue.accepted) == 2
 
 
+async def test_a_link_that_cannot_be_opened_again_at_once_is_tried_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    rig = SenderRig([Fault.DROP_BEFORE])
+    opened, errors = rig.link.open, [ConnectionError("no route"), None]
+
+    async def open_again() -> BatchLimits:
+        if rig.pauses and errors and (error := errors.pop(0)):
+            raise error
+        return await opened()
+
+    monkeypatch.setattr(rig.link, "open", open_again)
+    result = await rig.sender.send(messages(2))
+    assert (result.sent, len(rig.bodies), errors) == (2, 2, [])
+
+
 class DeadLink(MemoryLink):
     """Opens after some failures, and sends nothing."""
 
