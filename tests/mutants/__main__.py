@@ -50,6 +50,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except ValueError as error:
         _print(str(error))
         return 2
+    if not trying.survives_unchanged(changes, trees):
+        _print("a change that changes nothing was noticed, so the tests cannot be run as they are")
+        return 2
     survivors = list(trying.survivors(changes, trees))
     SURVIVORS.write_text(json.dumps([str(each) for each in survivors]))
     code = report(by_hand, made, survivors)

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.mutants import trying
 from tests.mutants.__main__ import report
 from tests.mutants.changes import Change, Check, written
 from tests.mutants.generated import changes_of, equivalents, generated
@@ -65,6 +66,14 @@ def test_one_thing_is_changed_at_a_time_in_the_code_of_a_function() -> None:
         'g("é")\n    return 2 if a < 4 and h(a, b=a) else a',
         'g("é")\n    return 2 if a < 3 and h(a, ) else a',
     }
+
+
+def test_the_tests_that_reach_a_line_keep_their_names() -> None:
+    """Coverage adds the phase of the test after the last bar."""
+    names = ["tests/a.py::test_x[metric|a b]", "tests/b.py::test_y"]
+    change = Change(OWN, "", "", 0, Check(("tests/a.py",)))
+    contexts = {1: [f"{name}|run" for name in names]}
+    assert trying.reaching(change, contexts).tests == (names[0],)
 
 
 BY_HAND, *MADE = [

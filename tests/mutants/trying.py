@@ -74,15 +74,15 @@ def with_tests(changes: Sequence[Change], tree: Path, processes: int) -> list[Ch
     lines = {
         file: measured.contexts_by_lineno(str(tree / file)) for file in {c.file for c in changes}
     }
-    return [replace(each, check=_reaching(each, lines[each.file])) for each in changes]
+    return [replace(each, check=reaching(each, lines[each.file])) for each in changes]
 
 
-def _reaching(change: Change, contexts: Mapping[int, Sequence[str]]) -> Check:
+def reaching(change: Change, contexts: Mapping[int, Sequence[str]]) -> Check:
     """The tests of the line, or of the closest above it, where a call of many lines starts."""
     line, selected = change.line, change.check.tests
     while line and line not in contexts:
         line -= 1
-    tests = {context.partition("|")[0] for context in contexts.get(line, ())} - {""}
+    tests = {context.rpartition("|")[0] for context in contexts.get(line, ())} - {""}
     tests = {test for test in tests if test.startswith(selected)}
     return change.check._replace(tests=tuple(sorted(tests)) or selected)
 
@@ -109,6 +109,13 @@ def survivors(changes: Sequence[Change], trees: Sequence[Path]) -> Iterator[Chan
             if time.monotonic() - begun > SECONDS_MAX:
                 os.killpg(child, signal.SIGKILL)
         time.sleep(0.02)
+
+
+def survives_unchanged(changes: Sequence[Change], trees: Sequence[Path]) -> bool:
+    """Whether the tests of one change pass without it, run as with it. Otherwise, no change that
+    they notice would prove anything."""
+    one = min(changes, key=lambda change: len(change.check.tests) or SEEDS)
+    return bool(list(survivors([replace(one, new=one.old)], trees)))
 
 
 def _start(change: Change, tree: Path, number: int) -> int:
@@ -143,10 +150,23 @@ def _run(check: Check, tree: Path) -> int:
         return 0
     options = ["-x", "-q", "--hypothesis-profile=ci", "-p", "no:cacheprovider", "-p", "no:xdist"]
     options += ["-W", "ignore::pytest.PytestAssertRewriteWarning"]  # for those imported below
-    return pytest.main([*options, *check.tests], plugins=[LimitedTests()])
+    files = sorted({test.partition("::")[0] for test in check.tests})
+    return pytest.main([*options, *files], plugins=[SelectedTests(check.tests)])
 
 
-class LimitedTests:
+class SelectedTests:
+    """Runs only these tests, each for a limited time.
+
+    Their names are compared, because pytest does not find each of them that it is called with, and
+    a test that is not found would count as one that noticed the change.
+    """
+
+    def __init__(self, tests: Sequence[str]) -> None:
+        self._tests = frozenset(tests)
+
+    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
+        items[:] = [item for item in items if item.nodeid in self._tests] or items
+
     def pytest_runtest_logstart(self) -> None:
         _limit()
 
