@@ -19,7 +19,7 @@ import uuid
 from collections.abc import AsyncIterator, Iterator
 from concurrent.futures import Future
 from contextlib import asynccontextmanager, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
 from typing import Any, NoReturn
@@ -70,6 +70,8 @@ class Bus:
     connection: ServiceBusConnection
     administration: ServiceBusConnection
     stand_in: AmqpStandIn | None
+    created: list[str] = field(default_factory=list)
+    """In the emulator, which has places for 50 queues and topics in all."""
 
     def inside(self) -> AmqpStandIn:
         """The stand-in. Without one, the test is skipped."""
@@ -83,6 +85,7 @@ class Bus:
         else:
             async with administration_client(self.administration) as administration:
                 await administration.create_queue(name, **as_created(declared))
+            self.created.append(name)
         return name
 
     async def topic(self, *subscriptions: str, **properties: Any) -> str:
@@ -95,9 +98,19 @@ class Bus:
             return name
         async with administration_client(self.administration) as administration:
             await administration.create_topic(name)
+            self.created.append(name)
             for each in subscriptions:
                 await administration.create_subscription(name, each, **as_created(declared))
         return name
+
+    async def remove_created(self) -> None:
+        async with administration_client(self.administration) as administration:
+            while self.created:
+                name = self.created.pop()
+                is_topic = name.startswith("topic-")
+                await (administration.delete_topic if is_topic else administration.delete_queue)(
+                    name
+                )
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +169,11 @@ async def running_bus(clock: Clock = utc_now) -> AsyncIterator[Bus]:
     """The clock is that of the stand-in."""
     if string := os.environ.get(SERVICE_BUS, ""):
         port = int(os.environ.get(ADMINISTRATION_PORT, "") or DEFAULT_PORT)
-        yield Bus(_bus(string), _bus(with_port(string, port)), None)
+        bus = Bus(_bus(string), _bus(with_port(string, port)), None)
+        try:
+            yield bus
+        finally:
+            await bus.remove_created()
         return
     async with service_bus(clock=clock) as stand_in:
         connection = _bus(stand_in.connection_string)
@@ -167,7 +184,11 @@ async def running_bus(clock: Clock = utc_now) -> AsyncIterator[Bus]:
 def bus_in_thread() -> Iterator[Bus]:
     """For tests that block. The stand-in runs in a thread with a loop of its own."""
     if os.environ.get(SERVICE_BUS, ""):
-        yield asyncio.run(_first(running_bus()))
+        bus = asyncio.run(_first(running_bus()))
+        try:
+            yield bus
+        finally:
+            asyncio.run(bus.remove_created())
         return
     started: Future[tuple[Bus, asyncio.AbstractEventLoop, asyncio.Event]] = Future()
 

@@ -338,13 +338,64 @@ def test_a_workflow_runs_only_targets_and_scripts_that_exist(workflow: Path) -> 
     assert any(command.startswith(("make ", "infra/")) for command in commands)
 
 
+NEEDED = {
+    "setup": ("actions/setup-python@", "actions/setup-node@"),
+    "test": ("make setup", "actions/setup-java@"),
+    "mutants": ("make setup", "actions/setup-java@"),
+    "emulators": ("make setup",),
+    "core-tools": ("make setup", "npm install --global azure-functions-core-tools@4"),
+    "infra": ("az bicep install --version ",),
+}
+"""By target: the steps that its job has before it."""
+
+
 @pytest.mark.parametrize("workflow", WORKFLOWS, ids=lambda path: path.stem)
-def test_a_workflow_pins_actions_and_limits_rights_and_time(workflow: Path) -> None:
+def test_a_job_sets_up_what_its_targets_need(workflow: Path) -> None:
+    for job in yaml.safe_load(workflow.read_text())["jobs"].values():
+        before: list[str] = []
+        for step in job["steps"]:
+            command = step.get("uses", "") or step["run"]
+            if command.startswith("make "):
+                for needed in NEEDED[command.removeprefix("make ")]:
+                    assert any(each.startswith(needed) for each in before), (command, needed)
+            if command == "make setup":  # else it takes the newest Python of the runner
+                assert step["env"] == {"PYTHON": "python3"}
+            before.append(command)
+
+
+FIRST_ON_NODE_24 = {
+    "actions/checkout": 5,
+    "actions/setup-python": 6,
+    "actions/setup-node": 5,
+    "actions/setup-java": 5,
+    "azure/login": 3,
+}
+"""By action: its first version that does not need Node.js 20, which runners no longer have."""
+
+
+def test_workflows_pin_each_action_and_tool_to_one_version() -> None:
+    steps = [step for workflow in WORKFLOWS for step in steps_of(workflow) if "uses" in step]
+    assert len({step["uses"] for step in steps}) == len({s["uses"].split("@")[0] for s in steps})
+    for step in steps:
+        name, version = step["uses"].split("@v")
+        assert int(version) >= FIRST_ON_NODE_24[name], step
+    node = {step["with"]["node-version"] for step in steps if "setup-node" in step["uses"]}
+    container = json.loads((ROOT / ".devcontainer/devcontainer.json").read_text())["features"]
+    assert node == {container["ghcr.io/devcontainers/features/node:1"]["version"]}
+    assert all(int(version) >= 22 for version in node), "Core Tools need it"
+
+
+@pytest.mark.parametrize("workflow", WORKFLOWS, ids=lambda path: path.stem)
+def test_a_workflow_limits_rights_and_time(workflow: Path) -> None:
     document = yaml.safe_load(workflow.read_text())
-    for step in steps_of(workflow):
-        assert "run" in step or re.fullmatch(r"[\w-]+/[\w-]+@v\d+", step["uses"])
     assert document["permissions"]["contents"] == "read"
     assert all(job["timeout-minutes"] <= 120 for job in document["jobs"].values())
+
+
+def test_a_push_cancels_neither_the_nightly_run_nor_a_deployment() -> None:
+    groups = {w.stem: yaml.safe_load(w.read_text())["concurrency"] for w in WORKFLOWS}
+    assert "${{ github.event_name }}" in groups["checks"]["group"]
+    assert groups["deployment"] == {"group": "deployment", "cancel-in-progress": False}
 
 
 def test_a_deployment_is_started_by_hand_only() -> None:
