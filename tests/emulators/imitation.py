@@ -30,12 +30,6 @@ from tests.emulators import rig
 SUBSCRIPTION = re.compile(r"([^/]+)/subscriptions/([^/]+)", re.IGNORECASE)
 
 
-ENTITIES_MAX, DELIVERIES_MAX, LIFETIME_MAX = 50, 10, timedelta(hours=1)
-DUPLICATE_WINDOWS = LOCKS = timedelta(seconds=5), timedelta(minutes=5)
-"""https://learn.microsoft.com/azure/service-bus-messaging/overview-emulator#usage-quotas, and the
-schema of the emulator's configuration."""
-
-
 class CreatingAdministration(BrokerAdministration):
     """Also creates and deletes queues, topics and subscriptions, within the emulator's quotas."""
 
@@ -55,7 +49,7 @@ class CreatingAdministration(BrokerAdministration):
         if not SUBSCRIPTION.fullmatch(path):
             self.names.add(path)
         properties = _properties(texts)
-        if refused := [*_beyond(properties), *self._too_many()]:
+        if refused := [*rig.beyond_quotas(properties), *self._too_many()]:
             return Reply(400, f"The emulator has no such entity: {refused}")
         self._create(path, texts, properties)
         found = super().handle(Request("GET", request.path, {}, {}, b"", request.time))
@@ -65,7 +59,7 @@ class CreatingAdministration(BrokerAdministration):
         return super().find(path) if path.partition("/")[0] in self.names else None
 
     def _too_many(self) -> Iterator[str]:
-        if len(self.names) > ENTITIES_MAX:
+        if len(self.names) > rig.ENTITIES_MAX:
             yield f"{len(self.names)} queues and topics"
 
     def _create(self, path: str, texts: Mapping[str, str], properties: QueueProperties) -> None:
@@ -76,18 +70,6 @@ class CreatingAdministration(BrokerAdministration):
             namespace.declare_topic(path)
         else:
             namespace.declare_queue(path, properties)
-
-
-def _beyond(properties: QueueProperties) -> Iterator[str]:
-    if not LOCKS[0] <= properties.lock_duration <= LOCKS[1]:
-        yield f"lock duration {properties.lock_duration}"
-    window = properties.duplicate_window
-    if window is not None and not DUPLICATE_WINDOWS[0] <= window <= DUPLICATE_WINDOWS[1]:
-        yield f"duplicate window {window}"
-    if (properties.time_to_live or LIFETIME_MAX) > LIFETIME_MAX:
-        yield f"time to live {properties.time_to_live}"
-    if (properties.max_delivery_count or 0) > DELIVERIES_MAX:
-        yield f"max delivery count {properties.max_delivery_count}"
 
 
 def _properties(texts: Mapping[str, str]) -> QueueProperties:

@@ -20,6 +20,7 @@ from collections.abc import AsyncIterator, Iterator
 from concurrent.futures import Future
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
+from datetime import timedelta
 from enum import Enum
 from pathlib import Path
 from typing import Any, NoReturn
@@ -51,11 +52,17 @@ EMPTY_HUBS = {1: tuple(f"empty-{n}" for n in range(1, 9)), 2: ("pair-1",)}
 Such a hub has the consumer groups $Default and readback."""
 READY_SECONDS = 60.0
 
+ENTITIES_MAX, DELIVERIES_MAX, MESSAGE_BYTES_MAX = 50, 10, 256 * 1024
+LIFETIME_MAX, SECONDS_OF_LOCKS, SECONDS_OF_WINDOWS = timedelta(hours=1), (5, 300), (5, 300)
+"""https://learn.microsoft.com/azure/service-bus-messaging/overview-emulator#usage-quotas, and the
+schema of the emulator's configuration."""
+
 
 class Limit(Enum):
     """Why a test cannot run against an emulator."""
 
     INSIDE = "emulators have no clock to move, no faults to arm and no state to inspect"
+    QUOTAS = "emulators have small messages, short locks and short windows"
     HUBS = "emulators create no event hubs, and all that event_hubs.json declares have been used"
 
 
@@ -82,6 +89,8 @@ class Bus:
         name, declared = f"queue-{new_id()}", QueueProperties(**properties)
         if self.stand_in is not None:
             self.stand_in.namespace.declare_queue(name, declared)
+        elif any(beyond_quotas(declared)):
+            skip(Limit.QUOTAS)
         else:
             async with administration_client(self.administration) as administration:
                 await administration.create_queue(name, **as_created(declared))
@@ -96,6 +105,8 @@ class Bus:
             for each in subscriptions:
                 self.stand_in.namespace.declare_subscription(name, each, declared)
             return name
+        if any(beyond_quotas(declared)):
+            skip(Limit.QUOTAS)
         async with administration_client(self.administration) as administration:
             await administration.create_topic(name)
             self.created.append(name)
@@ -298,6 +309,21 @@ def as_created(properties: QueueProperties) -> dict[str, Any]:
         "forward_to": properties.forward_to,
     }
     return {name: value for name, value in created.items() if value is not None}
+
+
+def beyond_quotas(properties: QueueProperties) -> Iterator[str]:
+    """What Microsoft's emulator does not offer."""
+    lock, window = properties.lock_duration, properties.duplicate_window
+    if not SECONDS_OF_LOCKS[0] <= lock.total_seconds() <= SECONDS_OF_LOCKS[1]:
+        yield f"lock duration {lock}"
+    if window and not SECONDS_OF_WINDOWS[0] <= window.total_seconds() <= SECONDS_OF_WINDOWS[1]:
+        yield f"duplicate window {window}"
+    if (properties.time_to_live or LIFETIME_MAX) > LIFETIME_MAX:
+        yield f"time to live {properties.time_to_live}"
+    if (properties.max_delivery_count or 1) > DELIVERIES_MAX:
+        yield f"max delivery count {properties.max_delivery_count}"
+    if properties.max_message_bytes > MESSAGE_BYTES_MAX:
+        yield f"messages of {properties.max_message_bytes:,} bytes"
 
 
 def new_id() -> str:

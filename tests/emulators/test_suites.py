@@ -6,14 +6,17 @@ import os
 import re
 import subprocess
 import sys
+from datetime import timedelta
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 from azure.core.exceptions import ResourceNotFoundError
 
 from shared.settings.connections import EventHubConnection
 from tests.emulators import rig
-from tests.emulators.imitation import ENTITIES_MAX, imitated
+from tests.emulators.imitation import imitated
 
 ROOT = Path(__file__).parents[2]
 SUITES = (rig.FOLDER / "suites.txt").read_text().split()
@@ -135,6 +138,31 @@ async def test_tests_get_what_they_ask_for_from_the_emulator_that_is_named(
                     inside()
 
 
+@pytest.mark.parametrize(
+    "properties",
+    [
+        {"duplicate_window": timedelta(hours=1)},
+        {"lock_duration": timedelta(seconds=1)},
+        {"time_to_live": timedelta(days=1)},
+        {"max_delivery_count": 11},
+        {"max_message_bytes": 3 * 2**20},
+    ],
+    ids=lambda properties: next(iter(properties)),
+)
+async def test_a_test_that_needs_more_than_the_emulator_offers_is_skipped_there(
+    properties: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with rig.running_bus() as bus:
+        assert await bus.queue(**properties)
+    async with imitated() as environment:
+        for name, value in environment.items():
+            monkeypatch.setenv(name, value)
+        async with rig.running_bus() as bus:
+            for create in (bus.queue, partial(bus.topic, "all")):
+                with pytest.raises(pytest.skip.Exception, match="short windows"):
+                    await create(**properties)
+
+
 async def test_a_run_creates_more_queues_than_the_emulator_has_places_for(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -143,7 +171,7 @@ async def test_a_run_creates_more_queues_than_the_emulator_has_places_for(
             monkeypatch.setenv(name, value)
         for _ in range(4):
             async with rig.running_bus() as bus:
-                queues = [await bus.queue() for _ in range(ENTITIES_MAX // 2)]
+                queues = [await bus.queue() for _ in range(rig.ENTITIES_MAX // 2)]
                 await bus.topic("all")
         async with rig.administration_client(bus.administration) as administration:
             with pytest.raises(ResourceNotFoundError):
