@@ -313,7 +313,11 @@ def test_a_script_is_valid_executable_and_stops_at_the_first_error(script: Path)
 
 
 @pytest.mark.skipif(shutil.which("shellcheck") is None, reason="shellcheck is not installed")
-@pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.parent.name + "-" + path.stem)
+@pytest.mark.parametrize(
+    "script",
+    [*SCRIPTS, ROOT / "local/setup.sh", ROOT / ".ci/run"],
+    ids=lambda path: path.parent.name + "-" + path.stem,
+)
 def test_shellcheck_has_no_remark(script: Path) -> None:
     done = subprocess.run(
         ["shellcheck", str(script)], capture_output=True, text=True, check=False, timeout=60
