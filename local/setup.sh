@@ -100,6 +100,7 @@ esac
 [ -d .venv ] || "$python" -m venv .venv || fail "$python could not create .venv."
 
 echo 'Installing Python packages into .venv ...'
+# shellcheck disable=SC2046 # one option a word
 install $(printf -- '-r requirements/%s.txt ' "$@")
 install --no-deps --ignore-requires-python -r requirements/host.txt
 

@@ -107,6 +107,32 @@ def test_the_index_names_every_page() -> None:
     assert [str(page) for page in pages if f"]({page})" not in index] == ["index.md"]
 
 
+STATUS = ROOT / "docs" / "status.md"
+NEVER_RAN = re.compile(
+    r"n[o']t (?:yet )?been (?:run|tried|tested|deployed|compared|observed|measured)|was not tried"
+    r"|never been (?:run|tried|tested)|(?:has|have) been deployed to Azure yet",
+    re.IGNORECASE,
+)
+
+
+def test_only_the_status_page_lists_what_has_never_run() -> None:
+    """Any other page says it in one line, with a link."""
+    pages = {*LINKING, ROOT / "local" / "FIDELITY.md"} - {STATUS, ROOT / "CHANGELOG.md"}
+    for page in sorted(page for page in pages if page.parent.name != "adr"):
+        for line in page.read_text(encoding="utf-8").splitlines():
+            assert not NEVER_RAN.search(line) or "status.md" in line, f"{page.name}: {line}"
+
+
+def test_each_row_of_the_status_says_when_it_last_ran() -> None:
+    rows = [line for line in STATUS.read_text(encoding="utf-8").splitlines() if line[:2] == "| "]
+    ran = r"with every change|\d{1,2} [A-Z][a-z]+ \d{4}|by hand|once; .+|never( compared)?"
+    for row in rows[1:]:
+        what, last, where = (cell.strip() for cell in row.strip("|").split("|"))
+        is_heading = what.startswith("**")
+        assert (last, where) == ("", "") if is_heading else re.fullmatch(ran, last) and where, row
+    assert len(rows) > 20
+
+
 def python_blocks(text: str) -> list[str]:
     return re.findall(r"```python\n(.*?)```", text, re.DOTALL)
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import re
 import sys
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import timedelta
 from xml.etree import ElementTree
@@ -23,6 +23,7 @@ from local.amqp_broker.addresses import path_of
 from local.amqp_broker.administration import BrokerAdministration
 from local.amqp_broker.broker import Broker
 from local.amqp_broker.model.properties import HubProperties, QueueProperties
+from local.azure_apis.entities import Entity
 from local.azure_apis.loopback_server import Reply, Request
 from tests.emulators import rig
 
@@ -30,26 +31,45 @@ SUBSCRIPTION = re.compile(r"([^/]+)/subscriptions/([^/]+)", re.IGNORECASE)
 
 
 class CreatingAdministration(BrokerAdministration):
-    """Also creates queues, topics and subscriptions."""
+    """Also creates and deletes queues, topics and subscriptions, within the emulator's quotas."""
+
+    def __init__(self, broker: Broker) -> None:
+        super().__init__(broker)
+        self.names: set[str] = set()
 
     def handle(self, request: Request) -> Reply:
+        path = request.path.strip("/")
+        if request.method == "DELETE":
+            self.names.remove(path)
+            return Reply(200, "")
         if request.method != "PUT":
             return super().handle(request)
-        path = request.path.strip("/")
         tree = ElementTree.fromstring(request.body)
         texts = {each.tag.rpartition("}")[2]: each.text or "" for each in tree.iter()}
-        self._create(path, texts)
+        if not SUBSCRIPTION.fullmatch(path):
+            self.names.add(path)
+        properties = _properties(texts)
+        if refused := [*rig.beyond_quotas(properties), *self._too_many()]:
+            return Reply(400, f"The emulator has no such entity: {refused}")
+        self._create(path, texts, properties)
         found = super().handle(Request("GET", request.path, {}, {}, b"", request.time))
         return Reply(201, found.body, found.content_type)
 
-    def _create(self, path: str, texts: Mapping[str, str]) -> None:
+    def find(self, path: str) -> Entity | None:
+        return super().find(path) if path.partition("/")[0] in self.names else None
+
+    def _too_many(self) -> Iterator[str]:
+        if len(self.names) > rig.ENTITIES_MAX:
+            yield f"{len(self.names)} queues and topics"
+
+    def _create(self, path: str, texts: Mapping[str, str], properties: QueueProperties) -> None:
         namespace = self.broker.namespace
         if match := SUBSCRIPTION.fullmatch(path):
-            namespace.declare_subscription(match[1], match[2], _properties(texts))
+            namespace.declare_subscription(match[1], match[2], properties)
         elif "TopicDescription" in texts:
             namespace.declare_topic(path)
         else:
-            namespace.declare_queue(path, _properties(texts))
+            namespace.declare_queue(path, properties)
 
 
 def _properties(texts: Mapping[str, str]) -> QueueProperties:
@@ -79,7 +99,7 @@ async def imitated() -> AsyncIterator[dict[str, str]]:
         )
         hubs.declare_hub(declared["Name"], properties)
     async with AsyncExitStack() as stack:
-        administration = await stack.enter_async_context(CreatingAdministration(broker, port=0))
+        administration = await stack.enter_async_context(CreatingAdministration(broker))
         bus = await stack.enter_async_context(AmqpStandIn(broker=broker))
         hub = await stack.enter_async_context(AmqpStandIn(broker=hubs))
         yield {

@@ -19,7 +19,8 @@ import uuid
 from collections.abc import AsyncIterator, Iterator
 from concurrent.futures import Future
 from contextlib import asynccontextmanager, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from datetime import timedelta
 from enum import Enum
 from pathlib import Path
 from typing import Any, NoReturn
@@ -51,11 +52,17 @@ EMPTY_HUBS = {1: tuple(f"empty-{n}" for n in range(1, 9)), 2: ("pair-1",)}
 Such a hub has the consumer groups $Default and readback."""
 READY_SECONDS = 60.0
 
+ENTITIES_MAX, DELIVERIES_MAX, MESSAGE_BYTES_MAX = 50, 10, 256 * 1024
+LIFETIME_MAX, SECONDS_OF_LOCKS, SECONDS_OF_WINDOWS = timedelta(hours=1), (5, 300), (5, 300)
+"""https://learn.microsoft.com/azure/service-bus-messaging/overview-emulator#usage-quotas, and the
+schema of the emulator's configuration."""
+
 
 class Limit(Enum):
     """Why a test cannot run against an emulator."""
 
     INSIDE = "emulators have no clock to move, no faults to arm and no state to inspect"
+    QUOTAS = "emulators have small messages, short locks and short windows"
     HUBS = "emulators create no event hubs, and all that event_hubs.json declares have been used"
 
 
@@ -70,6 +77,8 @@ class Bus:
     connection: ServiceBusConnection
     administration: ServiceBusConnection
     stand_in: AmqpStandIn | None
+    created: list[str] = field(default_factory=list)
+    """In the emulator, which has places for 50 queues and topics in all."""
 
     def inside(self) -> AmqpStandIn:
         """The stand-in. Without one, the test is skipped."""
@@ -80,9 +89,12 @@ class Bus:
         name, declared = f"queue-{new_id()}", QueueProperties(**properties)
         if self.stand_in is not None:
             self.stand_in.namespace.declare_queue(name, declared)
+        elif any(beyond_quotas(declared)):
+            skip(Limit.QUOTAS)
         else:
             async with administration_client(self.administration) as administration:
                 await administration.create_queue(name, **as_created(declared))
+            self.created.append(name)
         return name
 
     async def topic(self, *subscriptions: str, **properties: Any) -> str:
@@ -93,11 +105,23 @@ class Bus:
             for each in subscriptions:
                 self.stand_in.namespace.declare_subscription(name, each, declared)
             return name
+        if any(beyond_quotas(declared)):
+            skip(Limit.QUOTAS)
         async with administration_client(self.administration) as administration:
             await administration.create_topic(name)
+            self.created.append(name)
             for each in subscriptions:
                 await administration.create_subscription(name, each, **as_created(declared))
         return name
+
+    async def remove_created(self) -> None:
+        async with administration_client(self.administration) as administration:
+            while self.created:
+                name = self.created.pop()
+                is_topic = name.startswith("topic-")
+                await (administration.delete_topic if is_topic else administration.delete_queue)(
+                    name
+                )
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +180,11 @@ async def running_bus(clock: Clock = utc_now) -> AsyncIterator[Bus]:
     """The clock is that of the stand-in."""
     if string := os.environ.get(SERVICE_BUS, ""):
         port = int(os.environ.get(ADMINISTRATION_PORT, "") or DEFAULT_PORT)
-        yield Bus(_bus(string), _bus(with_port(string, port)), None)
+        bus = Bus(_bus(string), _bus(with_port(string, port)), None)
+        try:
+            yield bus
+        finally:
+            await bus.remove_created()
         return
     async with service_bus(clock=clock) as stand_in:
         connection = _bus(stand_in.connection_string)
@@ -167,7 +195,11 @@ async def running_bus(clock: Clock = utc_now) -> AsyncIterator[Bus]:
 def bus_in_thread() -> Iterator[Bus]:
     """For tests that block. The stand-in runs in a thread with a loop of its own."""
     if os.environ.get(SERVICE_BUS, ""):
-        yield asyncio.run(_first(running_bus()))
+        bus = asyncio.run(_first(running_bus()))
+        try:
+            yield bus
+        finally:
+            asyncio.run(bus.remove_created())
         return
     started: Future[tuple[Bus, asyncio.AbstractEventLoop, asyncio.Event]] = Future()
 
@@ -277,6 +309,21 @@ def as_created(properties: QueueProperties) -> dict[str, Any]:
         "forward_to": properties.forward_to,
     }
     return {name: value for name, value in created.items() if value is not None}
+
+
+def beyond_quotas(properties: QueueProperties) -> Iterator[str]:
+    """What Microsoft's emulator does not offer."""
+    lock, window = properties.lock_duration, properties.duplicate_window
+    if not SECONDS_OF_LOCKS[0] <= lock.total_seconds() <= SECONDS_OF_LOCKS[1]:
+        yield f"lock duration {lock}"
+    if window and not SECONDS_OF_WINDOWS[0] <= window.total_seconds() <= SECONDS_OF_WINDOWS[1]:
+        yield f"duplicate window {window}"
+    if (properties.time_to_live or LIFETIME_MAX) > LIFETIME_MAX:
+        yield f"time to live {properties.time_to_live}"
+    if (properties.max_delivery_count or 1) > DELIVERIES_MAX:
+        yield f"max delivery count {properties.max_delivery_count}"
+    if properties.max_message_bytes > MESSAGE_BYTES_MAX:
+        yield f"messages of {properties.max_message_bytes:,} bytes"
 
 
 def new_id() -> str:

@@ -15,11 +15,12 @@ stop() {
     [ -n "${KEEP:-}" ] || docker compose down --volumes
     exit "$status"
 }
-trap stop EXIT INT TERM
+trap stop EXIT
+trap 'exit 130' INT TERM
 
 docker compose up --detach
 for health in http://localhost:5300/health http://localhost:5301/health; do
-    # The Service Bus emulator waits for SQL Server, which takes up to two minutes.
+    # Compose waited for SQL Server. The emulators themselves take up to a minute.
     curl --silent --show-error --fail --retry 90 --retry-delay 2 --retry-all-errors \
         --output /dev/null "$health"
 done
@@ -31,4 +32,4 @@ export SERVICE_BUS_EMULATOR EVENT_HUBS_EMULATOR
 
 # -rs prints the reason for each test that cannot run against an emulator.
 # shellcheck disable=SC2046 # one path a word
-.venv/bin/python -m pytest -rs -p no:xdist $(cat tests/emulators/suites.txt) "$@"
+"${PYTHON:-.venv/bin/python}" -m pytest -rs -p no:xdist $(cat tests/emulators/suites.txt) "$@"

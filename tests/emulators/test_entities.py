@@ -33,8 +33,11 @@ def test_the_hubs_are_within_the_quotas_of_the_emulator() -> None:
     """https://learn.microsoft.com/azure/event-hubs/overview-emulator#usage-quotas"""
     assert len(HUBS) <= 10
     for hub in HUBS.values():
-        assert int(hub["PartitionCount"]) <= 32
-        assert len(hub["ConsumerGroups"]) <= 20
+        assert isinstance(hub["PartitionCount"], str)
+        assert 1 <= int(hub["PartitionCount"]) <= 32
+        groups = [group["Name"].lower() for group in hub["ConsumerGroups"]]
+        assert 1 <= len(groups) <= 20
+        assert "$default" not in groups, "the emulator creates it"
 
 
 @pytest.mark.parametrize(
@@ -49,6 +52,28 @@ def test_the_namespaces_have_the_only_names_that_the_emulators_accept(
 ) -> None:
     document = json.loads((rig.FOLDER / file).read_text())
     assert [each["Name"] for each in document["UserConfig"][key]] == [name]
+
+
+@pytest.mark.parametrize(
+    ("file", "key"), [("event_hubs.json", "LoggingConfig"), ("service_bus.json", "Logging")]
+)
+def test_the_emulators_log_where_compose_shows_it(file: str, key: str) -> None:
+    document = json.loads((rig.FOLDER / file).read_text())
+    assert document["UserConfig"][key] == {"Type": "Console"}
+
+
+def test_service_bus_starts_only_when_sql_server_answers() -> None:
+    """The emulator tries for about 90 seconds, and a new SQL Server may need longer."""
+    services = COMPOSE["services"]
+    assert services["service-bus"]["depends_on"] == {"sql": {"condition": "service_healthy"}}
+    health = services["sql"]["healthcheck"]
+    assert "SELECT 1" in health["test"]
+    assert int(health["interval"].removesuffix("s")) * health["retries"] >= 300
+
+
+def test_images_have_a_version() -> None:
+    for service in COMPOSE["services"].values():
+        assert re.search(r":(\$\{\w+:-)?\d+\.\d+\.\d+\}?$|server:2022-latest$", service["image"])
 
 
 def test_the_emulator_of_service_bus_is_one_in_which_queues_can_be_created() -> None:

@@ -1,7 +1,7 @@
 """The scripts and workflows that need Azure, Docker or Core Tools, as far as they go without.
 
-`az` and the Python that sends messages are replaced by a program that answers like them and records
-how it was called. Whether Azure accepts the calls is not tested by this.
+`az` and the Python that sends messages are replaced by a program (azure_cli.py) that answers like
+them and records how it was called. Whether Azure accepts the calls is not tested by this.
 """
 
 from __future__ import annotations
@@ -17,62 +17,50 @@ from typing import Any
 
 import pytest
 import yaml
+from azure.servicebus._common.constants import JWT_TOKEN_SCOPE
+
+from tests.infra import azure_cli
 
 ROOT = Path(__file__).parents[2]
 SCRIPTS = [ROOT / "infra/check.sh", ROOT / "infra/try.sh", ROOT / "tests/emulators/run.sh"]
 WORKFLOWS = sorted((ROOT / ".github/workflows").glob("*.yml"))
 
-FAKE = """#!{python}
-import json, pathlib, sys
-here, arguments = pathlib.Path({folder!r}), sys.argv[1:]
-with (here / "calls").open("a") as calls:
-    calls.write(json.dumps([pathlib.Path(sys.argv[0]).name, *arguments]) + "\\n")
-text = " ".join(arguments)
-for file in [a.removeprefix("@") for a in arguments if a.endswith((".json", ".jsonl"))]:
-    copied = pathlib.Path(file)
-    (here / copied.name).write_bytes(copied.read_bytes())
-if {failing!r} and {failing!r} in text:
-    sys.exit("refused")
-if "appservice plan create" in text:
-    print("/subscriptions/s/resourceGroups/g/providers/Microsoft.Web/serverfarms/workers")
-elif "appservice plan show" in text:
-    looks = here / "looks"
-    looks.write_text(looks.read_text() + "." if looks.exists() else ".")
-    print(2 if 3 <= len(looks.read_text()) < 5 else 1)
-elif "functionapp function list" in text:
-    print(4)
-elif "role definition list" in text:
-    print("role-1")
-elif "--query" in text:
-    print("answer")
-"""
 
-
-def fake_tools(folder: Path, failing: str = "") -> dict[str, str]:
-    for name in ("az", "python"):
+def stand_ins(folder: Path, **state: Any) -> dict[str, str]:
+    """Put the stand-in for az, python and sleep into the folder. Returns the environment for it."""
+    source = Path(azure_cli.__file__).read_text()
+    for name in ("az", "python", "sleep"):
         tool = folder / name
-        tool.write_text(FAKE.format(python=sys.executable, folder=str(folder), failing=failing))
+        tool.write_text(f"#!{sys.executable} -IS\n{source}")
         tool.chmod(0o755)
+    (folder / "state.json").write_text(json.dumps(azure_cli.NEW | state))
     return os.environ | {
         "PATH": f"{folder}{os.pathsep}{os.environ['PATH']}",
         "PYTHON": str(folder / "python"),
-        "POLL_SECONDS": "0",
         "LOOKS_MAX": "5",
     }
 
 
-def tried(folder: Path, failing: str = "", **more: str) -> tuple[int, list[str]]:
-    """The exit code of infra/try.sh, and the calls that it made."""
+def state_of(folder: Path) -> dict[str, Any]:
+    state: dict[str, Any] = json.loads((folder / "state.json").read_text())
+    return state
+
+
+def calls_of(folder: Path) -> list[str]:
+    return [" ".join(json.loads(call)) for call in (folder / "calls").read_text().splitlines()]
+
+
+def tried(folder: Path, refused: str = "", **more: str) -> tuple[int, list[str]]:
+    """The exit code of infra/try.sh, which a user runs, and the calls that it made."""
     done = subprocess.run(
         ["sh", str(ROOT / "infra/try.sh"), "westeurope"],
-        env=fake_tools(folder, failing) | more,
+        env=stand_ins(folder, user=True, refused=refused) | more,
         capture_output=True,
         text=True,
         timeout=120,
         check=False,
     )
-    calls = (folder / "calls").read_text().splitlines()
-    return done.returncode, [" ".join(json.loads(call)) for call in calls]
+    return done.returncode, calls_of(folder)
 
 
 def position(calls: list[str], *parts: str) -> int:
@@ -95,9 +83,10 @@ def test_a_try_deploys_sends_watches_both_directions_and_removes_the_group(tmp_p
         position(calls, "topic subscription delete"),
         position(calls, "role definition delete"),
         position(calls, "az group delete", "--yes"),
+        position(calls, "az group wait", "--deleted"),
     ]
     assert steps == sorted(steps)
-    assert len((tmp_path / "looks").read_text()) == 5, "1, 1, 2 until it scaled out; 2, 1 until in"
+    assert state_of(tmp_path)["looks"] == 5, "1, 1, 2 until it scaled out; 2, 1 until in"
     messages = (tmp_path / "messages.jsonl").read_text().splitlines()
     assert len(messages) == 1000
     assert all(json.loads(line)["body"] for line in messages)
@@ -111,29 +100,148 @@ def test_the_parameters_of_a_try_fit_the_template(tmp_path: Path) -> None:
     example = json.loads((ROOT / "local.settings.json.example").read_text())["Values"]
     assert set(given["settings"]["value"]) <= set(example)
     assert given["settings"]["value"]["DryRun"] == "false"
-    assert given["planIds"]["value"][0].endswith("/serverfarms/workers")
+    assert re.fullmatch(
+        r"/subscriptions/[\w-]+/resourceGroups/autoscaler-try-\w+/providers/Microsoft.Web/serverfarms/workers",
+        given["planIds"]["value"][0],
+    )
 
 
 @pytest.mark.parametrize(
-    "failing", ["appservice plan create", "deployment group create", "send-messages"]
+    "refused", ["appservice plan create", "deployment group create", "send-messages"]
 )
-def test_the_group_of_a_failed_try_is_removed(failing: str, tmp_path: Path) -> None:
-    code, calls = tried(tmp_path, failing)
+def test_the_group_and_the_role_of_a_failed_try_are_removed(refused: str, tmp_path: Path) -> None:
+    code, _ = tried(tmp_path, refused)
     assert code != 0
-    assert calls[-1].startswith("az group delete")
+    assert (state_of(tmp_path)["groups"], state_of(tmp_path)["roles"]) == ([], [])
 
 
 def test_a_plan_that_never_scales_fails_the_try(tmp_path: Path) -> None:
     code, calls = tried(tmp_path, LOOKS_MAX="2")
     assert code != 0
     assert not any("subscription delete" in call for call in calls)
-    assert calls[-1].startswith("az group delete")
+    assert state_of(tmp_path)["groups"] == []
 
 
 def test_the_group_can_be_kept(tmp_path: Path) -> None:
     code, calls = tried(tmp_path, KEEP="1")
     assert code == 0
     assert not any("group delete" in call for call in calls)
+
+
+@pytest.mark.parametrize(
+    "arguments", [[], ["deploy"], ["load"], ["remove"], ["westeurope", "more"]], ids=str
+)
+def test_a_wrong_call_changes_nothing(arguments: list[str], tmp_path: Path) -> None:
+    script = ["sh", str(ROOT / "infra/try.sh"), *arguments]
+    environment = stand_ins(tmp_path, user=True)
+    done = subprocess.run(script, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode != 0
+    assert "REGION" in done.stderr or "GROUP" in done.stderr
+    assert not (tmp_path / "calls").exists()
+
+
+def test_the_token_for_messages_is_the_one_that_the_client_library_asks_for() -> None:
+    """The Azure CLI keeps a token for each resource, as it was written."""
+    assert JWT_TOKEN_SCOPE.removesuffix("/.default") == azure_cli.SERVICE_BUS
+    assert f"--resource {azure_cli.SERVICE_BUS} " in (ROOT / "infra/try.sh").read_text()
+
+
+SLOW = {
+    "deployment group create": 20 * 60,
+    "config-zip": 12 * 60,
+    "send-messages": 8 * 60,
+    "appservice plan show": 4 * 60,
+    "group delete": 60,
+}
+"""By a part of a command, seconds: a deployment that lasts for more than an hour."""
+
+
+def as_on_a_runner(folder: Path, **state: Any) -> list[str]:
+    """Take the steps of deployment.yml that concern Azure, as a runner does.
+
+    Returns the steps that failed. A step without `if: always()` is left out after one that failed.
+    """
+    environment = stand_ins(folder, seconds=SLOW, **state)
+    (job,) = yaml.safe_load((ROOT / ".github/workflows/deployment.yml").read_text())[
+        "jobs"
+    ].values()
+    values = {"github.run_id": "7", "github.run_attempt": "1", "inputs.location": "westeurope"}
+
+    def expanded(variables: dict[str, str]) -> dict[str, str]:
+        pattern = re.compile(r"\$\{\{ ([\w.]+) \}\}")
+        return {k: pattern.sub(lambda found: values[found[1]], v) for k, v in variables.items()}
+
+    environment |= expanded(job.get("env", {}))
+    failed: list[str] = []
+    for step in job["steps"]:
+        named = step.get("uses", "") or step["run"]
+        if named.startswith("azure/login@"):
+            clear = "az account clear && " if environment.get("AZURE_LOGIN_PRE_CLEANUP") else ""
+            command = f"{clear}az login"
+        elif named.startswith("infra/"):
+            command = named
+        else:
+            continue
+        if failed and step.get("if") != "always()":
+            continue
+        begin = state_of(folder)["now"]
+        done = subprocess.run(
+            ["bash", "-e", "-c", command],
+            cwd=ROOT,
+            env=environment | expanded(step.get("env", {})),
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+            start_new_session=True,
+        )
+        late = state_of(folder)["now"] - begin > step.get("timeout-minutes", 360) * 60
+        if done.returncode or late:
+            failed.append(f"{named}: {'too late' if late else done.stderr}")
+    return failed
+
+
+def test_the_workflow_passes_with_logins_that_last_ten_minutes_and_tokens_that_last_an_hour(
+    tmp_path: Path,
+) -> None:
+    assert as_on_a_runner(tmp_path) == []
+    state = state_of(tmp_path)
+    assert state["now"] > azure_cli.TOKEN_SECONDS
+    assert (state["groups"], state["roles"]) == ([], [])
+    calls = calls_of(tmp_path)
+    created = calls[position(calls, "role assignment create")]
+    assert f"--assignee-object-id {azure_cli.OBJECT_ID}" in created
+    assert "--assignee-principal-type ServicePrincipal" in created
+    assert not any(call.startswith("az ad ") for call in calls)
+
+
+@pytest.mark.parametrize(
+    ("how", "command"),
+    [
+        ("killed", "appservice plan create"),
+        ("killed", "deployment group create"),
+        ("refused", "config-zip"),
+        ("refused", "send-messages"),
+        ("killed", "send-messages"),
+    ],
+)
+def test_the_workflow_leaves_nothing_behind_after_an_error_or_a_cancellation(
+    how: str, command: str, tmp_path: Path
+) -> None:
+    (failed,) = as_on_a_runner(tmp_path, **{how: command})
+    assert failed.startswith("infra/try.sh")
+    assert (state_of(tmp_path)["groups"], state_of(tmp_path)["roles"]) == ([], [])
+    assert calls_of(tmp_path)[-1].startswith("az group wait")
+
+
+def test_the_job_of_the_deployment_has_more_time_than_its_steps_together() -> None:
+    (job,) = yaml.safe_load((ROOT / ".github/workflows/deployment.yml").read_text())[
+        "jobs"
+    ].values()
+    limits = [
+        s["timeout-minutes"] for s in job["steps"] if not s.get("uses", "").startswith("actions/")
+    ]
+    assert sum(limits) < job["timeout-minutes"], "else the last step, which removes, is cut off"
 
 
 COMPILER = """#!{python}
@@ -205,7 +313,11 @@ def test_a_script_is_valid_executable_and_stops_at_the_first_error(script: Path)
 
 
 @pytest.mark.skipif(shutil.which("shellcheck") is None, reason="shellcheck is not installed")
-@pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.parent.name + "-" + path.stem)
+@pytest.mark.parametrize(
+    "script",
+    [*SCRIPTS, ROOT / "local/setup.sh", ROOT / ".ci/run"],
+    ids=lambda path: path.parent.name + "-" + path.stem,
+)
 def test_shellcheck_has_no_remark(script: Path) -> None:
     done = subprocess.run(
         ["shellcheck", str(script)], capture_output=True, text=True, check=False, timeout=60
@@ -230,13 +342,64 @@ def test_a_workflow_runs_only_targets_and_scripts_that_exist(workflow: Path) -> 
     assert any(command.startswith(("make ", "infra/")) for command in commands)
 
 
+NEEDED = {
+    "setup": ("actions/setup-python@", "actions/setup-node@"),
+    "test": ("make setup", "actions/setup-java@"),
+    "mutants": ("make setup", "actions/setup-java@"),
+    "emulators": ("make setup",),
+    "core-tools": ("make setup", "npm install --global azure-functions-core-tools@4"),
+    "infra": ("az bicep install --version ",),
+}
+"""By target: the steps that its job has before it."""
+
+
 @pytest.mark.parametrize("workflow", WORKFLOWS, ids=lambda path: path.stem)
-def test_a_workflow_pins_actions_and_limits_rights_and_time(workflow: Path) -> None:
+def test_a_job_sets_up_what_its_targets_need(workflow: Path) -> None:
+    for job in yaml.safe_load(workflow.read_text())["jobs"].values():
+        before: list[str] = []
+        for step in job["steps"]:
+            command = step.get("uses", "") or step["run"]
+            if command.startswith("make "):
+                for needed in NEEDED[command.removeprefix("make ")]:
+                    assert any(each.startswith(needed) for each in before), (command, needed)
+            if command == "make setup":  # else it takes the newest Python of the runner
+                assert step["env"] == {"PYTHON": "python3"}
+            before.append(command)
+
+
+FIRST_ON_NODE_24 = {
+    "actions/checkout": 5,
+    "actions/setup-python": 6,
+    "actions/setup-node": 5,
+    "actions/setup-java": 5,
+    "azure/login": 3,
+}
+"""By action: its first version that does not need Node.js 20, which runners no longer have."""
+
+
+def test_workflows_pin_each_action_and_tool_to_one_version() -> None:
+    steps = [step for workflow in WORKFLOWS for step in steps_of(workflow) if "uses" in step]
+    assert len({step["uses"] for step in steps}) == len({s["uses"].split("@")[0] for s in steps})
+    for step in steps:
+        name, version = step["uses"].split("@v")
+        assert int(version) >= FIRST_ON_NODE_24[name], step
+    node = {step["with"]["node-version"] for step in steps if "setup-node" in step["uses"]}
+    container = json.loads((ROOT / ".devcontainer/devcontainer.json").read_text())["features"]
+    assert node == {container["ghcr.io/devcontainers/features/node:1"]["version"]}
+    assert all(int(version) >= 22 for version in node), "Core Tools need it"
+
+
+@pytest.mark.parametrize("workflow", WORKFLOWS, ids=lambda path: path.stem)
+def test_a_workflow_limits_rights_and_time(workflow: Path) -> None:
     document = yaml.safe_load(workflow.read_text())
-    for step in steps_of(workflow):
-        assert "run" in step or re.fullmatch(r"[\w-]+/[\w-]+@v\d+", step["uses"])
     assert document["permissions"]["contents"] == "read"
     assert all(job["timeout-minutes"] <= 120 for job in document["jobs"].values())
+
+
+def test_a_push_cancels_neither_the_nightly_run_nor_a_deployment() -> None:
+    groups = {w.stem: yaml.safe_load(w.read_text())["concurrency"] for w in WORKFLOWS}
+    assert "${{ github.event_name }}" in groups["checks"]["group"]
+    assert groups["deployment"] == {"group": "deployment", "cancel-in-progress": False}
 
 
 def test_a_deployment_is_started_by_hand_only() -> None:
