@@ -355,6 +355,7 @@ OUTSIDE = [
     "--py-files",
     "--skipApiVersionCheck",
     "--master",
+    "--query",
     "--custom-role-only",
     "--resource-group",
 ]
