@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 from shared.autoscaling.acting.actions import ActionTiming
 from shared.autoscaling.azure_monitor.together import PlatformMetrics
@@ -19,8 +20,12 @@ from shared.autoscaling.ports import (
 )
 from shared.autoscaling.sources import Services
 from shared.autoscaling.state import ScalingState
+from shared.settings.connections import ServiceBusConnection
 from shared.values.measurements import MetricValue
 from shared.wiring.parts import Parts
+
+if TYPE_CHECKING:
+    from shared.autoscaling.services.clients import ArmNamespace
 
 SEND_SECONDS_MAX = 20
 """A function stops sending messages to a queue after this time, and fails."""
@@ -56,12 +61,21 @@ class ScalingParts(Parts):
         return self._app.open(
             AzureReader,
             settings.storage,
-            settings.service_bus,
+            self._bus,
             self.control,
             self._breaker,
             lambda: self.platform_metrics,
             self._app.now,
         )
+
+    def _bus(self, connection: str) -> ServiceBusConnection | ArmNamespace:
+        """How the counts of a connection are read."""
+        from shared.autoscaling.services.clients import ArmNamespace  # noqa: PLC0415  heavy
+
+        settings = self._app.settings
+        if settings.service_bus_counts_from == "namespace":
+            return settings.service_bus(connection)
+        return ArmNamespace(settings.arm_endpoint, self._app.checked.namespace_ids[connection])
 
     async def _breaker(self) -> MetricValue:
         return await self._app.ingestion.breaker_store.metric()
