@@ -1,6 +1,6 @@
 """Queues, topics and subscriptions of Service Bus namespaces as Azure Resource Manager shows them.
 
-Only GET of one entity is supported.
+Only GET of one entity is supported. A slash in a name is written as a tilde.
 https://learn.microsoft.com/rest/api/servicebus/controlplane-stable/subscriptions/get
 """
 
@@ -16,7 +16,7 @@ from local.azure_apis.service_bus_admin import ServiceBusAdminStandIn
 
 _ENTITY = re.compile(
     r"(/subscriptions/[^/]+/resourceGroups/[^/]+/providers/Microsoft\.ServiceBus/namespaces/[^/]+)"
-    r"/(?:queues|topics)/(.+)",
+    r"/(?:queues|topics)/([^/]+(?:/subscriptions/[^/]+)?)",
     re.IGNORECASE,
 )
 
@@ -48,7 +48,7 @@ class ServiceBusResources:
         namespace = self._namespaces.get(match[1].lower())
         if namespace is None:
             return arm_errors.front_door_error(404, "ResourceNotFound", "No such namespace.")
-        entity = namespace.described(match[2])
+        entity = namespace.described(match[2].replace("~", "/"))
         if entity is None:
             return arm_errors.front_door_error(
                 404, "NotFound", f"The requested resource {match[2]} does not exist."

@@ -129,7 +129,8 @@ class NamespaceEntities:
 
 class ArmEntities:
     """Reads the entities of a namespace through Azure Resource Manager. Requires a role with
-    ``Microsoft.ServiceBus/namespaces/*/read``, such as Monitoring Reader.
+    ``Microsoft.ServiceBus/namespaces/*/read``, such as Monitoring Reader. In its addresses, a slash
+    in a name is written as a tilde.
 
     https://learn.microsoft.com/rest/api/servicebus/controlplane-stable/subscriptions/get
     """
@@ -145,7 +146,7 @@ class ArmEntities:
         return Access(f"{entity} of namespace {self._namespace_id}", "Monitoring Reader")
 
     async def read(self, kind: str, path: Sequence[str], counted: str) -> Facts:
-        names = [quote(name, safe="") for name in path]
+        names = [quote(name.replace("/", "~"), safe="~") for name in path]
         below = (
             f"queues/{names[0]}" if kind == "queue" else f"topics/{'/subscriptions/'.join(names)}"
         )
