@@ -131,7 +131,11 @@ class ServiceBusReader:
     every ``TOPIC_SECONDS``. While the namespace asks to wait, nothing is read.
     """
 
-    def __init__(self, connection: ServiceBusConnection | ArmNamespace) -> None:
+    def __init__(
+        self,
+        connection: ServiceBusConnection | ArmNamespace,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
         from shared.azure.service_bus import ArmEntities, NamespaceEntities  # noqa: PLC0415  heavy
 
         self._entities: ArmEntities | NamespaceEntities = (
@@ -141,18 +145,19 @@ class ServiceBusReader:
         )
         self._topics: dict[str, tuple[float, asyncio.Task[None]]] = {}
         self._topic_statuses: dict[str, str] = {}
-        self._waits_until = time.monotonic()
+        self._monotonic = monotonic
+        self._waits_until = monotonic()
 
     async def read(self, source: ServiceBusSource) -> MetricValue:
         kind, *path = source.place
         name, where = f"{kind} {'/'.join(path)}", f"the namespace of {source.connection}"
-        if (seconds := self._waits_until - time.monotonic()) > 0:
+        if (seconds := self._waits_until - self._monotonic()) > 0:
             raise ReadFailed(f"{where} throttles requests: {name} is read in {seconds:.0f} s")
         with _answering(self._entities.access(name), f"{name} does not exist in {where}"):
             try:
                 count, status = await self._entities.read(kind, path, source.counted)
             except HttpResponseError as error:
-                self._waits_until = time.monotonic() + (retry_after_seconds(error.response) or 0)
+                self._waits_until = self._monotonic() + (retry_after_seconds(error.response) or 0)
                 raise
         if count is None:
             raise ReadFailed(f"{where} did not return the count of {name}: it may be throttling")
@@ -163,7 +168,7 @@ class ServiceBusReader:
     async def _topic_status(self, topic: str) -> str:
         """The last known status of the topic, which all its subscriptions share; empty if it could
         never be read."""
-        now = time.monotonic()
+        now = self._monotonic()
         if topic not in self._topics or now >= self._topics[topic][0]:
             self._topics[topic] = now + TOPIC_SECONDS, asyncio.create_task(self._read_topic(topic))
         await asyncio.shield(self._topics[topic][1])

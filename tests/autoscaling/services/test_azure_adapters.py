@@ -438,14 +438,13 @@ async def test_a_count_says_whether_anything_can_be_received(
 
 
 async def test_the_topic_of_all_its_subscriptions_is_read_once_a_minute(
-    bus: ServiceBusAdminStandIn, monkeypatch: pytest.MonkeyPatch
+    bus: ServiceBusAdminStandIn,
 ) -> None:
     bus.declare_subscription("orders", "audit")
     bus.set_status("orders", "Disabled")
     now = 1000.0
-    monkeypatch.setattr(clients.time, "monotonic", lambda: now)
     found = loaded(ServiceBusConnection=bus.connection_string)
-    reader = ServiceBusReader(found.service_bus("ServiceBusConnection"))
+    reader = ServiceBusReader(found.service_bus("ServiceBusConnection"), lambda: now)
 
     async def statuses() -> list[str]:
         both = BILLING, ServiceBusSubscription("Orders", "audit")
@@ -476,15 +475,14 @@ class TopicUnreadable(ServiceBusAdminStandIn):
 
 @pytest.mark.parametrize(("before", "after"), [("", ""), ("Disabled", "topic Disabled")])
 async def test_the_last_known_status_of_a_topic_counts_while_it_cannot_be_read(
-    before: str, after: str, monkeypatch: pytest.MonkeyPatch
+    before: str, after: str
 ) -> None:
     async with TopicUnreadable(Given()) as bus:
         bus.declare_topic("orders")
         bus.declare_subscription("orders", "billing")
         now = 1000.0
-        monkeypatch.setattr(clients.time, "monotonic", lambda: now)
-        found = loaded(ServiceBusConnection=bus.connection_string)
-        reader = ServiceBusReader(found.service_bus("ServiceBusConnection"))
+            found = loaded(ServiceBusConnection=bus.connection_string)
+        reader = ServiceBusReader(found.service_bus("ServiceBusConnection"), lambda: now)
         if before:
             bus.set_status("orders", before)
             await reader.read(BILLING)
