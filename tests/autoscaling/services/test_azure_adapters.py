@@ -481,7 +481,7 @@ async def test_the_last_known_status_of_a_topic_counts_while_it_cannot_be_read(
         bus.declare_topic("orders")
         bus.declare_subscription("orders", "billing")
         now = 1000.0
-            found = loaded(ServiceBusConnection=bus.connection_string)
+        found = loaded(ServiceBusConnection=bus.connection_string)
         reader = ServiceBusReader(found.service_bus("ServiceBusConnection"), lambda: now)
         if before:
             bus.set_status("orders", before)
