@@ -25,13 +25,7 @@ from typing import Any
 from shared.autoscaling.errors import BadMessage
 from shared.autoscaling.state import EPOCH_MAX, ScaleAction
 from shared.values.bounds import Bounds
-from shared.values.measurements import (
-    CAPACITY_SANE_MAX,
-    DISABLED,
-    MEASURE_MAX,
-    Metric,
-    MetricValue,
-)
+from shared.values.measurements import CAPACITY_SANE_MAX, DISABLED, MEASURE_MAX, Metric, MetricValue
 from shared.values.samples import (
     MANY_SAMPLES_VERSION,
     METRICS_OF_A_MESSAGE_MAX,
@@ -217,8 +211,8 @@ def _pair(name: str, pair: object) -> MetricValue:
 
 def _value(fields: Mapping[str, Any], where: str) -> MetricValue:
     status = fields.get("entity_status", "")
-    if status != "" and status not in sorted(DISABLED):
-        must = f"must be one of {', '.join(sorted(DISABLED))}"
+    if status not in ("", *DISABLED):
+        must = f"must be one of {', '.join(DISABLED)}"
         raise BadMessage(f"{where}: entity_status is {quoted(status)}, {must}")
     return MetricValue(_time(fields, "time", where), _measure(fields, where), status)
 

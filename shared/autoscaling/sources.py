@@ -302,10 +302,6 @@ class StorageQueue(Source):
         """An age is not a number of messages."""
         return not self.peek
 
-    @property
-    def is_total(self) -> bool:
-        return True
-
     async def read(self, at: Reading) -> Read:
         return await at.using(lambda services: services.queue_length(self))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from datetime import timedelta
-from typing import Any, NamedTuple
+from typing import Any
 from urllib.parse import quote
 from xml.etree.ElementTree import Element
 
@@ -91,13 +91,6 @@ def administration_client(connection: ServiceBusConnection) -> ServiceBusAdminis
     )
 
 
-class Facts(NamedTuple):
-    """A number about an entity, None if the answer does not contain it, and its status."""
-
-    value: int | None
-    status: str
-
-
 class NamespaceEntities:
     """Reads entities at the address of their namespace. Requires the role Data Owner."""
 
@@ -108,8 +101,9 @@ class NamespaceEntities:
     def access(self, entity: str) -> Access:
         return service_bus_access(self._connection, entity, "Owner")
 
-    async def read(self, kind: str, path: Sequence[str], counted: str) -> Facts:
-        """One answer has the counts and the status, which the client does not return."""
+    async def read(self, kind: str, path: Sequence[str], counted: str) -> tuple[int | None, str]:
+        """The number, None if the answer does not have it, and the status of the entity, which is
+        in the same answer but which the client does not return."""
         status = ""
 
         def seen(response: Any, answer: Element, headers: object) -> Element:
@@ -119,9 +113,9 @@ class NamespaceEntities:
 
         properties = await getattr(self._client, f"get_{kind}_runtime_properties")(*path, cls=seen)
         try:
-            return Facts(getattr(properties, counted), status)
+            return getattr(properties, counted), status
         except AttributeError:  # the client expects each answer to contain counts
-            return Facts(None, status)
+            return None, status
 
     async def close(self) -> None:
         await self._client.close()
@@ -145,7 +139,7 @@ class ArmEntities:
     def access(self, entity: str) -> Access:
         return Access(f"{entity} of namespace {self._namespace_id}", "Monitoring Reader")
 
-    async def read(self, kind: str, path: Sequence[str], counted: str) -> Facts:
+    async def read(self, kind: str, path: Sequence[str], counted: str) -> tuple[int | None, str]:
         names = [quote(name.replace("/", "~"), safe="~") for name in path]
         below = (
             f"queues/{names[0]}" if kind == "queue" else f"topics/{'/subscriptions/'.join(names)}"
@@ -160,7 +154,7 @@ class ArmEntities:
         count = found.get(_camel_case(counted))
         if count is not None and (type(count) is not int or count < 0):
             raise ValueError(f"{counted} is {quoted(count)}")
-        return Facts(count, str(properties.get("status") or ""))
+        return count, str(properties.get("status") or "")
 
     async def close(self) -> None:
         await self._client.close()

@@ -39,8 +39,8 @@ Evidence = Mapping[str, EvidenceValue]
 
 OF_TOPIC = "topic "
 """Begins the status of a subscription that delivers nothing because of its topic."""
-STATUSES = ("Disabled", "ReceiveDisabled", "Creating", "Deleting", "Renaming", "Restoring")
-DISABLED = frozenset((*STATUSES, *(OF_TOPIC + each for each in STATUSES)))
+_OWN = ("Disabled", "ReceiveDisabled", "Creating", "Deleting", "Renaming", "Restoring")
+DISABLED = (*_OWN, *(OF_TOPIC + each for each in _OWN))
 """The statuses of Service Bus entities from which nothing can be received. ``SendDisabled`` and
 ``Unknown`` are not among them: what waits in such an entity can be received, or may be.
 """

@@ -7,7 +7,7 @@ import sys
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
 from importlib import import_module
@@ -30,7 +30,6 @@ from shared.settings.misspellings import misspellings
 from shared.trends.datasets.periods import Period
 from shared.values.calls import error_text
 from shared.values.durations import time_span
-from shared.values.measurements import NOTHING
 
 if TYPE_CHECKING:
     from shared.ingestion.events.handling import Handling
@@ -60,8 +59,6 @@ class Checked:
     handling: Handling | None = None
     renamed: Sequence[str] = ()
     """Names that scaling_rules.py still uses although they were replaced."""
-    namespace_ids: Mapping[str, str] = field(default_factory=lambda: NOTHING)
-    """The resource ID of the Service Bus namespace of each connection, where it is known."""
 
 
 def check(environ: Mapping[str, str] | None = None) -> Checked:
@@ -97,13 +94,7 @@ def check(environ: Mapping[str, str] | None = None) -> Checked:
         raise SettingsError([f"{NAMESPACES_SETTING} has no namespace of {names}: {needed}"])
     resources = {each.name: with_counts(each, namespaces) for each in declared}
     return Checked(
-        loaded,
-        resources,
-        data_set_periods or (),
-        outage_classes or (),
-        own_handling,
-        renamed,
-        namespaces,
+        loaded, resources, data_set_periods or (), outage_classes or (), own_handling, renamed
     )
 
 

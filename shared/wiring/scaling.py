@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING
 
 from shared.autoscaling.acting.actions import ActionTiming
 from shared.autoscaling.azure_monitor.together import PlatformMetrics
 from shared.autoscaling.deciding.decide import LogEntry
 from shared.autoscaling.flows.message_counts import MessageCounts
 from shared.autoscaling.flows.poison import SAMPLES_QUEUE
+from shared.autoscaling.learning.counts import namespace_ids
 from shared.autoscaling.operating.metering import measured
 from shared.autoscaling.ports import (
     CapacityControl,
@@ -20,12 +20,9 @@ from shared.autoscaling.ports import (
 )
 from shared.autoscaling.sources import Services
 from shared.autoscaling.state import ScalingState
-from shared.settings.connections import ServiceBusConnection
+from shared.settings.connections import ArmNamespace, ServiceBusConnection
 from shared.values.measurements import MetricValue
 from shared.wiring.parts import Parts
-
-if TYPE_CHECKING:
-    from shared.autoscaling.services.clients import ArmNamespace
 
 SEND_SECONDS_MAX = 20
 """A function stops sending messages to a queue after this time, and fails."""
@@ -70,12 +67,12 @@ class ScalingParts(Parts):
 
     def _bus(self, connection: str) -> ServiceBusConnection | ArmNamespace:
         """How the counts of a connection are read."""
-        from shared.autoscaling.services.clients import ArmNamespace  # noqa: PLC0415  heavy
-
         settings = self._app.settings
+        bus = settings.service_bus(connection)
         if settings.service_bus_counts_from == "namespace":
-            return settings.service_bus(connection)
-        return ArmNamespace(settings.arm_endpoint, self._app.checked.namespace_ids[connection])
+            return bus
+        ids = namespace_ids({connection: bus.host}, settings.service_bus_namespace_ids)
+        return ArmNamespace(settings.arm_endpoint, ids[connection])
 
     async def _breaker(self) -> MetricValue:
         return await self._app.ingestion.breaker_store.metric()

@@ -52,10 +52,6 @@ class Context:
     def desired(self) -> Desired | None:
         return self.state.desired
 
-    @property
-    def disabled(self) -> Mapping[str, str]:
-        return disabled(self.resource, self.state, self.seen.now)
-
 
 Guard = Callable[[int, Context], Limit | None]
 
@@ -71,7 +67,8 @@ def missing_data(capacity: int, context: Context) -> Limit | None:
     because decisions do not use it, and so are those of disabled entities, whose counts are known.
     """
     seen, guards, silent = context.seen, context.resource.guards, []
-    exempt = {context.resource.throughput.counted_metric, *context.disabled}
+    counted = context.resource.throughput.counted_metric
+    exempt = {counted, *disabled(context.resource, context.state, seen.now)}
     for name, history in seen.histories.items():
         rule = guards.missing_for(name)
         samples = history.samples or context.state.histories.get(name, NO_SAMPLES).samples
@@ -141,25 +138,21 @@ def disabled(resource: Resource, state: ScalingState, now: datetime) -> Mapping[
     found = {}
     for name, source in resource.metrics.items():
         samples = state.histories.get(name, NO_SAMPLES).samples
-        if not samples or not samples[-1].status:
-            continue
-        if not is_missing(samples, resource.guards.missing_for(name), now):
+        status = samples[-1].status if samples else ""
+        if status and not is_missing(samples, resource.guards.missing_for(name), now):
             kind, *path = source.place or ("metric", name)
-            status = samples[-1].status
             if status.startswith(OF_TOPIC):
                 kind, path, status = "topic", path[:1], status.removeprefix(OF_TOPIC)
             found[name] = f"{kind} {'/'.join(path)} is {status}"
     return found
 
 
-def standstill(resource: Resource, state: ScalingState, now: datetime) -> tuple[str, bool] | None:
+def standstill(resource: Resource, state: ScalingState, now: datetime) -> tuple[str, bool]:
     """Which entities that the policy reads are disabled, and whether it reads nothing else."""
     aside = (resource.throughput.counted_metric, resource.guards.breaker_metric)
     read = said(resource.policy, "metric_names") or tuple(resource.metrics)
     found = disabled(resource, state, now)
     told = dict.fromkeys(text for name, text in found.items() if name in read)
-    if not told:
-        return None
     return ", ".join(told), all(name in found for name in read if name not in aside)
 
 
@@ -169,14 +162,11 @@ def entity_disabled(capacity: int, context: Context) -> Limit | None:
 
     If the policy also reads other metrics, only a scale-in is prevented.
     """
-    seen = context.seen
-    found = standstill(context.resource, context.state, seen.now)
-    if found is None:
-        return None
-    what, is_all = found
-    if is_all:
-        return Limit(seen.capacity, f"{what}, so nothing can be received: holding")
-    return Limit(max(capacity, seen.capacity), f"{what}: no scale-in")
+    current = context.seen.capacity
+    what, is_all = standstill(context.resource, context.state, context.seen.now)
+    if what and is_all:
+        return Limit(current, f"{what}, so nothing can be received: holding")
+    return Limit(max(capacity, current), f"{what}: no scale-in") if what else None
 
 
 def consumer_broken(capacity: int, context: Context) -> Limit | None:

@@ -148,8 +148,8 @@ def _silent(resource: Resource, state: ScalingState, now: datetime) -> Iterator[
 
 
 def _disabled(resource: Resource, state: ScalingState, now: datetime) -> Iterator[LastingCondition]:
-    if found := standstill(resource, state, now):
-        what, is_all = found
+    what, is_all = standstill(resource, state, now)
+    if what:
         meaning = "The rules hold the capacity." if is_all else "The rules do not scale in."
         todo = "Make it active once the reason for disabling it has passed."
         kind = NewsKind.ENTITY_DISABLED

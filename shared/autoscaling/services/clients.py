@@ -7,7 +7,7 @@ import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from azure.core.exceptions import AzureError, HttpResponseError, ResourceNotFoundError
 
@@ -20,7 +20,7 @@ from shared.autoscaling.services.documents import WebDocuments
 from shared.autoscaling.sources import ServiceBusSource, Source, StorageQueue
 from shared.azure.refusals import Access, AccessRefused, queue_access
 from shared.azure.transport import retry_after_seconds, server_time
-from shared.settings.connections import ServiceBusConnection, StorageConnection
+from shared.settings.connections import ArmNamespace, ServiceBusConnection, StorageConnection
 from shared.values.measurements import DISABLED, OF_TOPIC, MetricValue
 from shared.values.redaction import redacting
 from shared.values.text import one_line
@@ -30,13 +30,6 @@ if TYPE_CHECKING:
 
 TOPIC_SECONDS = 60
 TOPIC_TIMEOUT_SECONDS = 3.0
-
-
-class ArmNamespace(NamedTuple):
-    """A namespace whose counts are read through Azure Resource Manager."""
-
-    endpoint: str
-    namespace_id: str
 
 
 @redacting
@@ -177,8 +170,8 @@ class ServiceBusReader:
     async def _read_topic(self, topic: str) -> None:
         with suppress(AzureError, AttributeError, LookupError, TypeError, ValueError, TimeoutError):
             async with asyncio.timeout(TOPIC_TIMEOUT_SECONDS):
-                read = await self._entities.read("topic", [topic], "subscription_count")
-            self._topic_statuses[topic] = read.status
+                _, status = await self._entities.read("topic", [topic], "subscription_count")
+            self._topic_statuses[topic] = status
 
     async def close(self) -> None:
         for _, reading in self._topics.values():

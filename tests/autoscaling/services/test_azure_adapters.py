@@ -36,12 +36,7 @@ from shared.autoscaling.plans.app_service import AppServiceControl
 from shared.autoscaling.plans.permissions import ArmPermissions
 from shared.autoscaling.ports import CapacityControl
 from shared.autoscaling.services import clients
-from shared.autoscaling.services.clients import (
-    ArmNamespace,
-    AzureReader,
-    ServiceBusReader,
-    StorageQueueReader,
-)
+from shared.autoscaling.services.clients import AzureReader, ServiceBusReader, StorageQueueReader
 from shared.autoscaling.sources import Count, Source, TopicSubscriptions
 from shared.autoscaling.store.tables import TableStateStore
 from shared.azure.refusals import AccessRefused
@@ -50,7 +45,7 @@ from shared.ingestion.breaker.state import Breaker, BreakerMode
 from shared.ingestion.store.breakers import BreakerStore
 from shared.ingestion.store.tables import TableRows
 from shared.settings import Settings, SettingsError
-from shared.settings.connections import ServiceBusConnection
+from shared.settings.connections import ArmNamespace, ServiceBusConnection
 from shared.trends.datasets.queue_settings import ServiceBusQueueReader
 from shared.values.measurements import MetricValue
 from tests.builders import NOW, not_asked, plan, read
