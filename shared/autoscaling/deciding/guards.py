@@ -64,15 +64,15 @@ def missing_data(capacity: int, context: Context) -> Limit | None:
 
     Holds apply first, then bans on scale-in, then fallback capacities, the highest one last. So a
     fallback capacity wins over a hold. The metric that the rate is learned from is exempt,
-    because decisions do not use it, and so are those of disabled entities, whose counts are known.
+    because decisions do not use it. The policy does not see the samples of disabled entities, but
+    they are not missing.
     """
     seen, guards, silent = context.seen, context.resource.guards, []
     counted = context.resource.throughput.counted_metric
-    exempt = {counted, *disabled(context.resource, context.state, seen.now)}
     for name, history in seen.histories.items():
         rule = guards.missing_for(name)
         samples = history.samples or context.state.histories.get(name, NO_SAMPLES).samples
-        if name not in exempt and is_missing(samples, rule, seen.now):
+        if name != counted and is_missing(samples, rule, seen.now):
             silent.append((_order(rule), name, rule, seconds_without(samples, seen.now)))
     limit = None
     for _, name, rule, seconds in sorted(silent, key=lambda metric: metric[0]):
