@@ -29,10 +29,12 @@ from shared.autoscaling import (
     fallback,
     scale_in_only_if,
 )
+from shared.autoscaling.deciding.counterfactual import explained
 from shared.autoscaling.deciding.decide import REVOKED, Decision, LogEntry, decide
 from shared.autoscaling.flows import metric_collector, scaling_logic
 from shared.autoscaling.learning.backlogs import unfallen
 from shared.autoscaling.learning.subscription_share import ShareHistory, with_readings
+from shared.autoscaling.learning.throughput import rate_estimate
 from shared.autoscaling.messages import decode_samples
 from shared.autoscaling.operating.conditions import conditions
 from shared.autoscaling.policy import PolicyFunction
@@ -93,6 +95,18 @@ def test_nothing_changes_while_nothing_can_be_received(
     found = decided(policy, held, throughput=KNOWN)
     assert (found.current, found.desired, found.applies) == (4, 4, False)
     assert HOLDING in found.reason
+
+
+@pytest.mark.parametrize(
+    ("policy", "text"),
+    [(THRESHOLD, ""), (out, "would have scaled out to 6 without entity_disabled")],
+)
+def test_no_level_of_a_disabled_queue_would_have_changed_the_decision(
+    policy: PolicyFunction, text: str
+) -> None:
+    declared = resource(policy=policy, metrics={"orders": ORDERS}, limits=Limits(1, 20))
+    decision = decide(declared, closed(), NOW)
+    assert explained(declared, closed(), decision).counterfactual == text
 
 
 @pytest.mark.parametrize(
@@ -265,6 +279,8 @@ def course(
         growth, status = backlog.get(tick // 4, (growth, status))
         value = max(value + growth / 4, 1.0)
         read = {CAPACITY_METRIC: MetricValue(now, 3.0), "orders": MetricValue(now, value, status)}
+        if tick % 4 == 0 and "done" in declared.metrics:
+            read["done"] = MetricValue(now, 0.0 if status else 60.0)
         metrics = [Metric("plan-1", name, each) for name, each in read.items()]
         held = advance(declared, held, metrics, now).state
     return held
@@ -274,9 +290,8 @@ def learning(**changes: Any) -> Resource:
     def hold(seen: Observation) -> Recommendation:
         return Recommendation(seen.capacity, "held")
 
-    metrics = {"orders": ORDERS}
-    policy = QueueAge("orders", hold)
-    return resource(policy=policy, metrics=metrics, limits=Limits(1, 20), **changes)
+    fields: dict[str, Any] = {"metrics": {"orders": ORDERS}, **changes}
+    return resource(policy=QueueAge("orders", hold), limits=Limits(1, 20), **fields)
 
 
 def test_a_disabled_queue_is_neither_unfallen_nor_learned_from() -> None:
@@ -290,6 +305,16 @@ def test_a_disabled_queue_is_neither_unfallen_nor_learned_from() -> None:
     assert unfallen(declared, open_again) == [], "the wait begins when it is active again"
     still = course(declared, {0: (20, ""), 10: (90, "Disabled"), 30: (20, "")}, 60)
     assert [round(each.minutes) for each in unfallen(declared, still)] == [30]
+
+
+def test_minutes_in_which_nothing_could_be_received_do_not_count_as_slow_work() -> None:
+    metrics = {"orders": ORDERS, "done": HubMetric()}
+    done = Throughput(None, 3, completed_metric="done")
+    declared = learning(metrics=metrics, throughput=done)
+    held = course(declared, {0: (20, ""), 20: (90, "Disabled"), 26: (20, "")}, 45)
+    estimate = rate_estimate(Throughput(), held.learned)
+    assert estimate is not None
+    assert estimate.likely == pytest.approx(20, rel=0.01)
 
 
 def test_what_arrived_meanwhile_is_not_taken_for_work_that_was_finished() -> None:
