@@ -29,6 +29,7 @@ from shared.autoscaling import (
     fallback,
     scale_in_only_if,
 )
+from shared.autoscaling.deciding import clocks
 from shared.autoscaling.deciding.counterfactual import explained
 from shared.autoscaling.deciding.decide import REVOKED, Decision, LogEntry, decide
 from shared.autoscaling.flows import metric_collector, scaling_logic
@@ -263,6 +264,13 @@ async def test_the_status_of_the_service_holds_the_capacity_until_it_is_active_a
         requests = [request for request in bus.requests if request.path.strip("/") == "orders"]
         assert len(requests) == 13, "one request a reading"
         await line.reader.close()
+
+
+def test_a_sample_that_is_dated_by_another_clock_keeps_its_status() -> None:
+    notes = Window(tuple(MetricValue(ago(age), ago(age + 300).timestamp()) for age in (60, 30, 0)))
+    held = closed().with_history(clocks.NOTES, notes)
+    dated = clocks.dated(held, Metric("plan-1", "orders", kept((300,)).samples[0]), NOW)
+    assert (dated.value.time, dated.value.status) == (NOW, "ReceiveDisabled")
 
 
 # --- what is learned ---
