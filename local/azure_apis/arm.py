@@ -1,4 +1,4 @@
-"""Azure Resource Manager (ARM), limited to App Service Plans and to metrics (see `metrics`).
+"""Azure Resource Manager (ARM), limited to App Service Plans, metrics and Service Bus entities.
 
 A PUT answers 202 and starts a long-running operation. The client polls it in one of ARM's two
 forms, or reads the plan. `Location` answers 202 while the operation runs and then 200 with the
@@ -22,6 +22,7 @@ from local.azure_apis import arm_errors
 from local.azure_apis.loopback_server import LoopbackServer, Reply, Request
 from local.azure_apis.metrics import MetricsStandIn
 from local.azure_apis.plans import Plan, PlanId
+from local.azure_apis.service_bus_resources import ServiceBusResources
 from local.clock import Clock, utc_now
 
 FINISHED_KEPT_MAX = 1_000
@@ -115,6 +116,7 @@ class ArmStandIn(LoopbackServer):
         self.may_read_operations = True
         """Operations belong to the subscription. A caller whose role is on the plan may not."""
         self.metrics = MetricsStandIn()
+        self.service_bus = ServiceBusResources()
         self.permissions: list[dict[str, list[str]]] | None = [{"actions": ["*"], "notActions": []}]
         """What the caller may do. None: the caller may not even list its permissions."""
 
@@ -141,7 +143,7 @@ class ArmStandIn(LoopbackServer):
 
     def handle(self, request: Request) -> Reply:
         self._settle(request.time)
-        if reply := self.metrics.reply(request):
+        if reply := self.metrics.reply(request) or self.service_bus.reply(request):
             return reply
         if match := _PLAN.fullmatch(request.path):
             return self._on_plan(request, PlanId(*match.groups()))

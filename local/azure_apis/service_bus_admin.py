@@ -1,7 +1,8 @@
 """Service Bus administration over HTTP for `ServiceBusAdministrationClient`: the properties and
 message counts of one queue, topic or subscription.
 
-Lists, changes and rules are refused. As in Azure, the answer for an entity that does not exist is
+Lists, changes and rules are refused. The status of an entity is only told: the broker goes on
+delivering. As in Azure, the answer for an entity that does not exist is
 status 200 with a feed without entries.
 """
 
@@ -38,6 +39,7 @@ class ServiceBusAdminStandIn(LoopbackServer):
         self._counts = counts
         self.entities: dict[str, Entity] = {}
         """The entities declared here, by lower-case path: Service Bus ignores case."""
+        self._statuses: dict[str, str] = {}
 
     @property
     def connection_string(self) -> str:
@@ -55,6 +57,17 @@ class ServiceBusAdminStandIn(LoopbackServer):
 
     def declare_subscription(self, topic: str, name: str, **properties: str) -> None:
         self._declare(Entity(f"{topic}/subscriptions/{name}", Kind.SUBSCRIPTION, properties))
+
+    def set_status(self, path: str, status: str) -> None:
+        """Disable an entity, or make it active again. A topic does not change its subscriptions."""
+        self._statuses[path.lower()] = status
+
+    def described(self, path: str) -> Entity | None:
+        """The entity with its current counts and its status; None if it does not exist."""
+        entity, status = self.find(path), self._statuses.get(path.lower())
+        if entity is None or status is None:
+            return entity
+        return replace(entity, properties={**entity.properties, "Status": status})
 
     def find(self, path: str) -> Entity | None:
         """The entity with its current counts; None if it does not exist."""
@@ -79,7 +92,7 @@ class ServiceBusAdminStandIn(LoopbackServer):
             return _error(405, f"{request.method} is not supported here: declare entities in code")
         if _LIST.fullmatch(path):
             return _error(501, "lists are not supported here")
-        entity = self.find(path)
+        entity = self.described(path)
         if entity is None:
             return _xml(atom.empty_feed(f"{self.base_url}/{path}"), "feed")
         return _xml(atom.entry(entity, request.time, self.base_url), "entry")

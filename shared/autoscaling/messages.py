@@ -3,6 +3,8 @@
 A metric message of version 1 carries one sample: ``resource_name``, ``name`` and ``value``, an
 object with ``time`` and ``value``. A message of version 2 carries many samples of one resource:
 ``resource_name`` and ``samples``, an object with a list of pairs ``[time, value]`` for each metric.
+While nothing can be received from a Service Bus entity, its samples also have an ``entity_status``,
+which is the third element of such a pair.
 A message with a single sample is always written as version 1.
 
 The text is JSON, or JSON in base64, which many queue clients send. The host is configured not to
@@ -23,10 +25,11 @@ from typing import Any
 from shared.autoscaling.errors import BadMessage
 from shared.autoscaling.state import EPOCH_MAX, ScaleAction
 from shared.values.bounds import Bounds
-from shared.values.measurements import CAPACITY_SANE_MAX, MEASURE_MAX, Metric, MetricValue
+from shared.values.measurements import CAPACITY_SANE_MAX, DISABLED, MEASURE_MAX, Metric, MetricValue
 from shared.values.samples import (
     MANY_SAMPLES_VERSION,
     METRICS_OF_A_MESSAGE_MAX,
+    SAMPLE_FIELDS,
     SCHEMA_VERSION,
     encode,
     format_time,
@@ -84,7 +87,7 @@ def _metric(fields: Mapping[str, Any]) -> Metric:
     return Metric(
         resource_name=_field(fields, "resource_name", str, "metric"),
         name=_field(fields, "name", str, "metric"),
-        value=MetricValue(_time(value, "time", "metric value"), _measure(value)),
+        value=_value(value, "metric value"),
     )
 
 
@@ -201,13 +204,20 @@ def _counted(fields: Mapping[str, Any], name: str, most: int) -> int:
 
 def _pair(name: str, pair: object) -> MetricValue:
     where = f"sample of {quoted(name)}"
-    if not isinstance(pair, list) or len(pair) != 2:
+    if not isinstance(pair, list) or len(pair) not in (2, 3):
         raise BadMessage(f"{where}: {quoted(pair)} must be a pair [time, value]")
-    fields = {"time": pair[0], "value": pair[1]}
-    return MetricValue(_time(fields, "time", where), _measure(fields, where))
+    return _value(dict(zip(SAMPLE_FIELDS, pair, strict=False)), where)
 
 
-def _measure(fields: Mapping[str, Any], where: str = "metric value") -> float:
+def _value(fields: Mapping[str, Any], where: str) -> MetricValue:
+    status = fields.get("entity_status", "")
+    if status not in ("", *DISABLED):
+        must = f"must be one of {', '.join(DISABLED)}"
+        raise BadMessage(f"{where}: entity_status is {quoted(status)}, {must}")
+    return MetricValue(_time(fields, "time", where), _measure(fields, where), status)
+
+
+def _measure(fields: Mapping[str, Any], where: str) -> float:
     value = fields.get("value")
     number = measure(value)
     if number is None:

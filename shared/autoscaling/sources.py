@@ -284,13 +284,23 @@ class TopicSubscriptions(ServiceBusSource):
 
 @dataclass(frozen=True, slots=True)
 class StorageQueue(Source):
-    """The approximate number of messages in a Storage queue, including invisible ones."""
+    """The approximate number of messages in a Storage queue, including invisible ones.
+
+    With ``peek=True`` the value is the age in seconds of the message at the front: the time since
+    it was inserted, by the clock of the storage account. It is 0 if no message is visible, because
+    then none waits. A queue is not strictly first in, first out, so another message may be older.
+    """
 
     queue: Name
     connection: Name = "AzureWebJobsStorage"
-    counts_backlog = True
+    peek: Flag = field(default=False, repr=False)
     service = "storage"
     roles = ("Storage Queue Data Reader",)
+
+    @property
+    def counts_backlog(self) -> bool:  # type: ignore[override]
+        """An age is not a number of messages."""
+        return not self.peek
 
     async def read(self, at: Reading) -> Read:
         return await at.using(lambda services: services.queue_length(self))

@@ -36,6 +36,7 @@ from shared.values.measurements import (
     CAPACITY_METRIC,
     HISTORY_SECONDS_MAX,
     Metric,
+    received,
     span,
 )
 
@@ -147,10 +148,11 @@ def _learned_from_backlog(
 ) -> ScalingState:
     """The state after learning from the samples of the backlog since the last call.
 
-    Nothing is learned from a backlog that has not fallen for long: the instances may not work.
+    Nothing is learned from a backlog that has not fallen for long, because the instances may not
+    work, nor from that of an entity that was disabled.
     """
     name, known = backlog_name(resource) or "", state.learned.trend
-    backlog, capacities = samples_of(state, name), samples_of(state, CAPACITY_METRIC)
+    backlog, capacities = received(samples_of(state, name)), samples_of(state, CAPACITY_METRIC)
     if not backlog or not capacities:
         return state
     if any(each.stall.metric == name for each in unfallen(resource, state, stalled)):
@@ -173,7 +175,7 @@ def _learned(resource: Resource, state: ScalingState) -> ScalingState:
         series.interval if series else None,
         fall_limit(resource, state),
     )
-    backlog = samples_of(state, backlog_name(resource) or "")
+    backlog = received(samples_of(state, backlog_name(resource) or ""))
     work = with_counted(known, counted, backlog, samples_of(state, CAPACITY_METRIC))
     return state if work is known else replace(state, learned=replace(state.learned, work=work))
 

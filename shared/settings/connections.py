@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 from urllib.parse import urlsplit
 
 from shared.settings.amqp_transport import OVER_TCP, STAND_INS, AmqpTransport, amqp_transport
@@ -94,6 +95,13 @@ class ServiceBusConnection:
     def host(self) -> str:
         """The namespace's host name, without any secret."""
         return self.namespace or _host(_parts(self.connection_string)["endpoint"])
+
+
+class ArmNamespace(NamedTuple):
+    """A Service Bus namespace that is read through Azure Resource Manager."""
+
+    endpoint: str
+    namespace_id: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Literal
 
 from shared.settings import fields
 from shared.settings.connections import HOST_STORAGE
@@ -119,6 +119,11 @@ class RuleSettings(SettingsModel):
         "the app learns the rate per instance [within minutes](rules.md#learning) from the "
         "completed messages that Azure Monitor counts there, and needs the role *Monitoring "
         "Reader* on each")
+    service_bus_counts_from: Literal["namespace", "resource-manager"] = setting(
+        "ServiceBusCountsFrom", "text", "namespace", "where the app reads the counts of Service "
+        "Bus: `namespace`, with the role *Azure Service Bus Data Owner*, or `resource-manager`, "
+        "with *Monitoring Reader* on the namespaces, which `ServiceBusNamespaceIds` must name: "
+        "see [security](security.md#reading-counts)")
     planning_step_seconds: Annotated[float, Bounds(0.1, 480)] = setting("PlanningStepSeconds",
         "seconds", 60, "time step in which the default rule plans")
     dry_run: bool = setting("DryRun", "true or false", "false",

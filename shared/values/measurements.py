@@ -37,6 +37,15 @@ EvidenceValue = float | int | str | bool | None
 Evidence = Mapping[str, EvidenceValue]
 
 
+OF_TOPIC = "topic "
+"""Begins the status of a subscription that delivers nothing because of its topic."""
+_OWN = ("Disabled", "ReceiveDisabled", "Creating", "Deleting", "Renaming", "Restoring")
+DISABLED = (*_OWN, *(OF_TOPIC + each for each in _OWN))
+"""The statuses of Service Bus entities from which nothing can be received. ``SendDisabled`` and
+``Unknown`` are not among them: what waits in such an entity can be received, or may be.
+"""
+
+
 NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 
@@ -49,6 +58,8 @@ class MetricValue:
 
     time: datetime
     value: float
+    status: str = ""
+    """One of ``DISABLED`` if nothing could be received from a Service Bus entity at that time."""
 
 
 Samples = tuple[MetricValue, ...]
@@ -117,6 +128,17 @@ def since(samples: Samples, start: datetime) -> Samples:
 def until(samples: Samples, end: datetime) -> Samples:
     """The samples at ``end`` or earlier. The samples must be sorted."""
     return samples[: bisect_right(samples, end, key=time_of)]
+
+
+def received(samples: Samples) -> Samples:
+    """The samples since the entity was last disabled; none while it is disabled.
+
+    The earlier ones do not show what the instances can finish.
+    """
+    for at in range(len(samples) - 1, -1, -1):
+        if samples[at].status:
+            return samples[at + 1 :]
+    return samples
 
 
 @lru_cache

@@ -30,6 +30,7 @@ class NewsKind(StrEnum):
     SCALING_REFUSED = "scaling.refused"
     AT_MAXIMUM = "at.maximum"
     BACKLOG_UNFALLEN = "backlog.not.falling"
+    ENTITY_DISABLED = "entity.disabled"
     POLICY_UNANSWERED = "policy.unanswered"
     SOURCE_STALE = "source.stale"
     UNREADABLE = "state.unreadable"

@@ -18,6 +18,10 @@ SCHEMA_VERSION = 1
 MANY_SAMPLES_VERSION = 2
 
 
+SAMPLE_FIELDS = ("time", "value", "entity_status")
+"""The last one is left out unless the sample has a status."""
+
+
 METRICS_OF_A_MESSAGE_MAX = 8
 """The most metrics in one message. Each metric is a row of up to 110 kB, and the rows of a message
 are written in one transaction. The client sends up to 1 MiB without blocking the event loop.
@@ -43,8 +47,8 @@ def grouped(metrics: Iterable[Metric]) -> Iterator[Sequence[Metric]]:
     for of_one in by_resource.values():
         start, size, names = 0, 0, set[str]()
         for index, metric in enumerate(of_one):
-            time, value = _time_and_value(metric)
-            cost = len(time) + len(repr(value)) + len('["",],')
+            pair = _time_and_value(metric)
+            cost = sum(len(repr(each)) + 1 for each in pair) + len("[],")
             is_listed = metric.name in names
             if not is_listed:
                 cost += len(json.dumps(metric.name)) + len(":[],")
@@ -62,16 +66,18 @@ def encode_samples(metrics: Sequence[Metric], identity: str = "") -> str:
     first = metrics[0]
     fields = {**({"id": identity} if identity else {}), "resource_name": first.resource_name}
     if len(metrics) == 1:
-        time, value = _time_and_value(first)
-        return encode({**fields, "name": first.name, "value": {"time": time, "value": value}})
-    samples: dict[str, list[tuple[str, float]]] = {}
+        value = dict(zip(SAMPLE_FIELDS, _time_and_value(first), strict=False))
+        return encode({**fields, "name": first.name, "value": value})
+    samples: dict[str, list[tuple[str | float, ...]]] = {}
     for metric in metrics:
         samples.setdefault(metric.name, []).append(_time_and_value(metric))
     return encode({**fields, "samples": samples}, MANY_SAMPLES_VERSION)
 
 
-def _time_and_value(metric: Metric) -> tuple[str, float]:
-    return format_time(metric.value.time), metric.value.value
+def _time_and_value(metric: Metric) -> tuple[str | float, ...]:
+    """The time and the value, and the status if there is one."""
+    value = metric.value
+    return format_time(value.time), value.value, *((value.status,) if value.status else ())
 
 
 def measure(value: object) -> float | None:

@@ -19,7 +19,7 @@ from warnings import catch_warnings, simplefilter, warn_explicit
 from shared import settings as settings_module
 from shared.autoscaling import removed
 from shared.autoscaling.deciding.validation import connections, needs_hub, problems, sources
-from shared.autoscaling.learning.counts import namespace_ids, with_counts
+from shared.autoscaling.learning.counts import NAMESPACES_SETTING, namespace_ids, with_counts
 from shared.autoscaling.policy import Resource
 from shared.azure.invocation import INVOCATION_SECONDS_MAX
 from shared.settings import Settings, SettingsError
@@ -86,7 +86,12 @@ def check(environ: Mapping[str, str] | None = None) -> Checked:
         )
     if all_problems or declared is None:
         raise SettingsError(dict.fromkeys(all_problems))
-    namespaces = namespace_ids(_bus_hosts(loaded, declared), loaded.service_bus_namespace_ids)
+    hosts = _bus_hosts(loaded, declared)
+    namespaces = namespace_ids(hosts, loaded.service_bus_namespace_ids)
+    if loaded.service_bus_counts_from != "namespace" and (unnamed := hosts.keys() - namespaces):
+        needed = "ServiceBusCountsFrom = 'resource-manager' needs the resource ID of each namespace"
+        names = ", ".join(sorted(unnamed))
+        raise SettingsError([f"{NAMESPACES_SETTING} has no namespace of {names}: {needed}"])
     resources = {each.name: with_counts(each, namespaces) for each in declared}
     return Checked(
         loaded, resources, data_set_periods or (), outage_classes or (), own_handling, renamed

@@ -10,6 +10,7 @@ from shared.autoscaling.azure_monitor.together import PlatformMetrics
 from shared.autoscaling.deciding.decide import LogEntry
 from shared.autoscaling.flows.message_counts import MessageCounts
 from shared.autoscaling.flows.poison import SAMPLES_QUEUE
+from shared.autoscaling.learning.counts import namespace_ids
 from shared.autoscaling.operating.metering import measured
 from shared.autoscaling.ports import (
     CapacityControl,
@@ -19,6 +20,7 @@ from shared.autoscaling.ports import (
 )
 from shared.autoscaling.sources import Services
 from shared.autoscaling.state import ScalingState
+from shared.settings.connections import ArmNamespace, ServiceBusConnection
 from shared.values.measurements import MetricValue
 from shared.wiring.parts import Parts
 
@@ -56,12 +58,21 @@ class ScalingParts(Parts):
         return self._app.open(
             AzureReader,
             settings.storage,
-            settings.service_bus,
+            self._bus,
             self.control,
             self._breaker,
             lambda: self.platform_metrics,
             self._app.now,
         )
+
+    def _bus(self, connection: str) -> ServiceBusConnection | ArmNamespace:
+        """How the counts of a connection are read."""
+        settings = self._app.settings
+        bus = settings.service_bus(connection)
+        if settings.service_bus_counts_from == "namespace":
+            return bus
+        ids = namespace_ids({connection: bus.host}, settings.service_bus_namespace_ids)
+        return ArmNamespace(settings.arm_endpoint, ids[connection])
 
     async def _breaker(self) -> MetricValue:
         return await self._app.ingestion.breaker_store.metric()

@@ -27,8 +27,8 @@ from shared.autoscaling.state import EPOCH_MAX, ScaleAction
 from shared.ingestion.decoding.decode import decode
 from shared.ingestion.decoding.readings import Decoded, DecodedReading, to_effect
 from shared.ingestion.model import Stream, split
-from shared.values.measurements import Metric, MetricValue
-from shared.values.samples import METRICS_OF_A_MESSAGE_MAX
+from shared.values.measurements import DISABLED, Metric, MetricValue
+from shared.values.samples import METRICS_OF_A_MESSAGE_MAX, encode_samples
 from tests.builders import NOW, ago, decode_metric, encode_metric, metric
 
 STREAM = Stream("ns", "hub", "$Default", "3")
@@ -57,10 +57,17 @@ names = st.text(min_size=1, max_size=30).filter(lambda t: t.isprintable())
 times = st.datetimes(timezones=st.just(UTC))
 
 
-@given(names, names, times, st.floats(0, 1e12))
-def test_a_metric_survives_the_queue(name: str, kind: str, time: datetime, value: float) -> None:
-    sent = Metric(name, kind, MetricValue(time, value))
+statuses = st.sampled_from(["", *DISABLED])
+
+
+@given(names, names, times, st.floats(0, 1e12), statuses)
+def test_a_metric_survives_the_queue(
+    name: str, kind: str, time: datetime, value: float, status: str
+) -> None:
+    sent = Metric(name, kind, MetricValue(time, value, status))
     assert decode_metric(encode_metric(sent)) == sent
+    both = (sent, Metric(name, f"{kind}2", MetricValue(time, value)))
+    assert decode_samples(encode_samples(both)).metrics == both
 
 
 @given(names, st.integers(1, 100), st.integers(1, EPOCH_MAX), st.text(max_size=50), times)
@@ -180,6 +187,13 @@ NO_NUMBER, NO_TIME = "must be a number from 0 to 1e+15", "must be an ISO 8601 ti
         (value(5, "yesterday"), NO_TIME),
         (value(5, "0001-01-01T00:00:00+14:00"), NO_TIME),
         (value(5, 5), "time is 5"),
+        (
+            {**ONE, "value": {"time": AT, "value": 5, "entity_status": "Active"}},
+            "metric value: entity_status is 'Active', must be one of Disabled, Receive",
+        ),
+        (samples({"backlog": [[AT, 5, None]]}), "sample of 'backlog': entity_status is None, must"),
+        (samples({"backlog": [[AT, 5, ["Disabled"]]]}), "entity_status is ['Disabled'], must be"),
+        (samples({"backlog": [[AT, 5, "Disabled", 1]]}), "must be a pair [time, value]"),
         (samples({}), "must hold at least one sample"),
         (samples([]), "samples is [], must be a JSON object"),
         (samples({"backlog": 5}), "sample of 'backlog': 5 must be a pair"),

@@ -14,17 +14,25 @@ import pytest
 
 from local import settings_reference
 from shared import settings
-from shared.autoscaling import Observation, ServiceBusQueue, Threshold, ValuePerInstance
+from shared.autoscaling import (
+    Observation,
+    ServiceBusQueue,
+    Threshold,
+    Throughput,
+    ValuePerInstance,
+)
 from shared.autoscaling.deciding.decide import EntryKind, decide
 from shared.autoscaling.deciding.guards import GUARDS
 from shared.autoscaling.deciding.validation import problems
+from shared.autoscaling.messages import decode_samples
 from shared.ingestion.decoding.decode import decode
 from shared.ingestion.events.handling import handling_of
 from shared.settings import SECTIONS, SETTINGS
+from shared.values.measurements import CAPACITY_METRIC, Window
 from shared.values.news import NewsKind
 from shared.wiring.ingestion import subscriptions_of
 from tests.bindings.test_functions_and_keys import HTTP, OTHERS
-from tests.builders import NOW, history, resource, state
+from tests.builders import NOW, ago, history, resource, sample, state
 
 ROOT = Path(__file__).parents[2]
 README_PATH = ROOT / "README.md"
@@ -183,6 +191,28 @@ def test_the_policy_and_the_handler_on_the_extending_page_are_valid() -> None:
     assert decide(declared, state(), NOW).reason
 
 
+@pytest.mark.parametrize(
+    ("reports", "desired"),
+    [([0, 0, 0], 3), ([0, 1, 0], 4), ([0, 0, 2], 4), ([], 4)],
+    ids=["idle", "one is busy", "the last is busy", "nobody reports"],
+)
+def test_the_recipe_for_work_in_hand_scales_in_only_if_every_worker_says_that_it_is_idle(
+    reports: list[int], desired: int
+) -> None:
+    names = names_of("scale-in.md")
+    declared = names["workers"]
+    assert problems([declared]) == []
+    assert decode_samples(names["text"]).metrics[0].value.value == 2
+    bodies = [names["report"](each, ago(15 * place)) for place, each in enumerate(reports)]
+    sent = [metric for body in bodies for metric in decode_samples(body).metrics]
+    in_hand = Window(tuple(each.value for each in reversed(sent)))
+    known = replace(declared, throughput=Throughput(60, 3))
+    empty = state(capacity=4).with_history("orders", history([0] * 31))
+    idle = empty.with_history(CAPACITY_METRIC, Window((sample(4, 1800), sample(4))))
+    decision = decide(known, idle.with_history("in_hand", in_hand), NOW)
+    assert decision.desired == desired, decision.reason
+
+
 def names_of(page: str) -> dict[str, Any]:
     """The names that the Python blocks of a page define."""
     names: dict[str, Any] = {}
@@ -222,7 +252,8 @@ OfficeBus__fullyQualifiedNamespace OfficeStorage__clientId blobServiceUri queueS
 __queueServiceUri tableServiceUri virtualNetworkSubnetId Deny provision ShouldHandle npx adlfs
 ignoreExceptions s3a stopping_wait_time devcontainer PLAN_GROUP INSTANCE open_jobs avro d12h
 T010000Z T05 T12 body_2 free_executions free_gb_seconds free_log_gb log_gb metric_series
-million_events million_executions namespace_hour throughput_unit_hour
+million_events million_executions namespace_hour throughput_unit_hour WEBJOBS_SHUTDOWN_FILE
+WEBSITES_CONTAINER_STOP_TIME_LIMIT
 """
 """Words of other programs, and examples."""
 

@@ -8,9 +8,11 @@ from azure.core.exceptions import HttpResponseError, ResourceNotFoundError
 from azure.servicebus import ServiceBusMessage
 from azure.servicebus.aio import ServiceBusClient
 from azure.servicebus.aio.management import ServiceBusAdministrationClient
-from azure.servicebus.management import FalseRuleFilter
+from azure.servicebus.management import EntityStatus, FalseRuleFilter
 
 from local.amqp_broker.model.properties import QueueProperties
+from local.azure_apis.service_bus_admin import ServiceBusAdminStandIn
+from shared.settings.connections import ServiceBusConnection
 from tests.emulators.rig import Bus, administration_client, running_bus
 
 
@@ -53,6 +55,21 @@ async def test_administration_shows_the_entities_and_messages_of_the_broker(
     for missing in (admin.get_queue("none"), admin.get_subscription("news", "none")):
         with pytest.raises(ResourceNotFoundError):
             await missing
+
+
+@pytest.mark.parametrize("status", EntityStatus)
+async def test_the_status_of_an_entity_is_told_with_its_counts(
+    status: EntityStatus,
+) -> None:
+    async with ServiceBusAdminStandIn() as bus:
+        bus.declare_topic("news")
+        bus.declare_subscription("news", "mail")
+        bus.set_status("News/subscriptions/mail", status.value)
+        connection = ServiceBusConnection("Bus", bus.connection_string)
+        async with administration_client(connection) as admin:
+            assert (await admin.get_subscription("news", "mail")).status == status
+            assert (await admin.get_subscription_runtime_properties("news", "mail")).name == "mail"
+            assert (await admin.get_topic("news")).status == EntityStatus.ACTIVE
 
 
 async def test_omitted_properties_have_the_defaults_of_the_service(

@@ -21,8 +21,9 @@ from shared.autoscaling.deciding.decide import EntryKind, LogEntry
 from shared.autoscaling.errors import StateUnreadable
 from shared.autoscaling.flows import notify, status
 from shared.autoscaling.operating import conditions as of_resource
-from shared.autoscaling.policy import Recommendation
+from shared.autoscaling.policy import Observation, Recommendation
 from shared.autoscaling.ports import Snapshot
+from shared.autoscaling.sources import HubMetric
 from shared.autoscaling.state import (
     ActionStatus,
     Learned,
@@ -49,7 +50,7 @@ from shared.values.news import News
 from shared.web.board import Board, Panel, RecentLog, Shown
 from shared.web.http import Request
 from shared.web.page import dashboard
-from tests.builders import NOW, ago, desired, history, resource, sample, state
+from tests.builders import NOW, SOURCE, ago, desired, history, resource, sample, state
 
 MINUTES = 30
 VALIDATE = "Run python -m shared validate --connect"
@@ -99,6 +100,11 @@ BLOCKED = decided(reason="running since noon", limited_by=("policy_unanswered",)
 RAISED = decided(Recommendation(2, "the policy raised KeyError: 'x'; holding", "error"))
 PAUSED = Override(Mode.PAUSED, "incident")
 
+
+def stay(seen: Observation) -> Recommendation:
+    return Recommendation(seen.capacity, "stay")
+
+
 # fmt: off
 CASES = [
     Case("error", "the policy does not answer, so the capacity is held", "running since noon",
@@ -132,6 +138,15 @@ CASES = [
          "Check that the instances process items.", "backlog.not.falling",
          replace(HEALTHY.with_history("backlog", history([9, 9])), learned=STALLED),
          subject="plan-1/backlog"),
+    Case("warning", "subscription orders/billing is Disabled, so nothing can be received from it",
+         "The rules hold the capacity.", "Make it active once", "entity.disabled",
+         having("backlog", replace(sample(5), status="Disabled")), subject="plan-1/entity"),
+    Case("warning", "topic orders is Disabled, so nothing can be received from it",
+         "The rules do not scale in.", "Make it active once", "entity.disabled",
+         having("backlog", replace(sample(5), status="topic Disabled")).with_history(
+             "other", Window((sample(1),))),
+         declared={"metrics": {"backlog": SOURCE, "other": HubMetric()}, "policy": stay},
+         subject="plan-1/entity"),
     Case("warning", "decisions ignore 2 row(s) that cannot be read", "row a; row b", DEPLOY,
          "state.unreadable", unreadable=("row a", "row b")),
     Case("warning", "1 entry of the decision log cannot be read", "row 'decision|1'", DEPLOY,

@@ -24,7 +24,13 @@ import pytest
 from sqlalchemy import MetaData
 
 from local.twins.ingestion import MemoryIngestionStore
-from shared.autoscaling import AppServicePlan, HubMetric, Mode, ServiceBusSubscription
+from shared.autoscaling import (
+    AppServicePlan,
+    HubMetric,
+    Mode,
+    ServiceBusQueue,
+    ServiceBusSubscription,
+)
 from shared.autoscaling.azure_monitor.client import AzurePlatformMetrics
 from shared.autoscaling.flows import notify
 from shared.autoscaling.plans.app_service import AppServiceControl
@@ -316,6 +322,12 @@ ROWS = {
         NAMESPACE_ID,
         [NAMESPACE_ID],
         lambda app: [s.series.resource_id for s in of(app).metrics.values() if s.series],
+    ),
+    "ServiceBusCountsFrom": Row(
+        "resource-manager",
+        ("https://management.azure.com", NAMESPACE_ID),
+        lambda app: app.scaling._bus("ServiceBusConnection"),
+        COUNTED,
     ),
     "PlanningStepSeconds": Row("77", 77, "of.policy.step_seconds"),
     "DryRun": Row("true", Mode.DRY_RUN, "of.mode"),
@@ -751,8 +763,9 @@ class Asked(Exception):
             [s for s in of(app).metrics.values() if s.series]
         ),
         lambda app: app.ingestion.switch.turn(on=False),
+        lambda app: app.scaling.reader.message_count(ServiceBusQueue("work")),
     ],
-    ids=["read", "change", "permissions", "metrics", "switch"],
+    ids=["read", "change", "permissions", "metrics", "switch", "counts"],
 )
 async def test_each_client_of_resource_manager_asks_for_a_token_of_its_own_cloud(
     use: Callable[[App], Awaitable[object]], monkeypatch: pytest.MonkeyPatch
@@ -771,11 +784,13 @@ async def test_each_client_of_resource_manager_asks_for_a_token_of_its_own_cloud
         "autoscaling.plans.permissions",
         "autoscaling.azure_monitor.client",
         "ingestion.hub.consumption_switch",
+        "azure.service_bus",
     )
     for module in modules:
         monkeypatch.setattr(f"shared.{module}.credential_for", lambda *_arguments: Credential())
     cloud = "https://management.chinacloudapi.cn"
     also = {"ServiceBusNamespaceIds": NAMESPACE_ID, "BreakerDisablesApp": FUNCTION_APP}
+    also |= {"ServiceBusCountsFrom": "resource-manager"}
     async with App({**EVERYTHING, **also, "ArmEndpoint": cloud}) as app:
         with pytest.raises(Asked):
             await use(app)

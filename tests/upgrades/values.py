@@ -65,7 +65,10 @@ LONG_TEXT = "x" * 17_000
 
 # --- scaling ----------------------------------------------------------------------------------
 
-SAMPLES = tuple(MetricValue(ago(60 - 15 * n), 10.5 * n) for n in range(4))
+SAMPLES = (
+    *(MetricValue(ago(60 - 15 * n), 10.5 * n) for n in range(3)),
+    MetricValue(ago(15), 31.5, "topic Disabled"),
+)
 STATE = ScalingState(
     histories={"orders": Window(SAMPLES), CAPACITY_METRIC: Window(SAMPLES[:1])},
     desired=Desired(

@@ -8,9 +8,14 @@ from pathlib import Path
 import pytest
 
 from local.azure_apis.arm import ArmStandIn
+from local.azure_apis.service_bus_admin import ServiceBusAdminStandIn
+from shared.autoscaling import ServiceBusQueue
 from shared.autoscaling.flows.reading import read_source
 from shared.autoscaling.learning.counts import COMPLETED
+from shared.settings import SettingsError
+from shared.values.measurements import MetricValue
 from shared.wiring.app import App
+from shared.wiring.checks import check
 from tests.builders import NOW
 
 ROOT = Path(__file__).parents[2]
@@ -41,6 +46,27 @@ async def test_the_namespace_is_the_one_that_the_connection_names() -> None:
         source = resource.metrics[COMPLETED]
         assert source.series is not None
         assert source.series.resource_id.endswith("/bus-2")
+
+
+async def test_counts_are_read_through_resource_manager_if_the_setting_says_so() -> None:
+    async with ArmStandIn([], clock=lambda: NOW) as arm, ServiceBusAdminStandIn() as bus:
+        bus.declare_queue("work")
+        arm.service_bus.add(BUS, bus)
+        chosen = {"ServiceBusCountsFrom": "resource-manager", "ServiceBusNamespaceIds": BUS}
+        environ = {**EXAMPLE, **chosen, "ArmEndpoint": arm.base_url}
+        async with App(environ, lambda: NOW) as app:
+            assert await read_source(ServiceBusQueue("work"), app.scaling.reader, 5) == (
+                MetricValue(NOW, 0.0),
+            )
+        assert not bus.requests
+
+
+def test_reading_through_resource_manager_needs_the_id_of_each_namespace() -> None:
+    environ = {**EXAMPLE, "ServiceBusCountsFrom": "resource-manager"}
+    with pytest.raises(SettingsError, match="ServiceBusNamespaceIds has no namespace of Service"):
+        check(environ)
+    with pytest.raises(SettingsError, match="must be one of namespace, resource-manager"):
+        check({**environ, "ServiceBusCountsFrom": "arm"})
 
 
 @pytest.mark.parametrize(

@@ -75,7 +75,7 @@ def dated(state: ScalingState, metric: Metric, now: datetime) -> Metric:
     time = value.time + difference(state)
     if abs(now - value.time) <= abs(now - time):
         return metric
-    return replace(metric, value=MetricValue(time, value.value))
+    return replace(metric, value=replace(value, time=time))
 
 
 def told(state: ScalingState) -> str:

@@ -133,7 +133,7 @@ def _turns(
     @cache
     def outcome(at: float) -> int | None:
         samples = history.samples[:first_varied] + tuple(
-            [MetricValue(sample.time, at) for sample in history.samples[first_varied:]]
+            [replace(sample, value=at) for sample in history.samples[first_varied:]]
         )
         varied = state.with_history(name, Window(samples))
         other = decided(varied)

@@ -6,7 +6,7 @@ capacity that it allows, with the reason. Otherwise it returns None. ``GUARDS`` 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
@@ -22,7 +22,7 @@ from shared.autoscaling.policy import (
     said,
 )
 from shared.autoscaling.state import ActionStatus, Desired, Override, ScalingState
-from shared.values.measurements import Samples, Window, span
+from shared.values.measurements import NO_SAMPLES, OF_TOPIC, Samples, Window, span
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,17 +64,19 @@ def missing_data(capacity: int, context: Context) -> Limit | None:
 
     Holds apply first, then bans on scale-in, then fallback capacities, the highest one last. So a
     fallback capacity wins over a hold. The metric that the rate is learned from is exempt,
-    because decisions do not use it.
+    because decisions do not use it. The policy does not see the samples of disabled entities, but
+    they are not missing.
     """
     seen, guards, silent = context.seen, context.resource.guards, []
     counted = context.resource.throughput.counted_metric
     for name, history in seen.histories.items():
         rule = guards.missing_for(name)
-        if name != counted and is_missing(history.samples, rule, seen.now):
-            silent.append((_order(rule), name, rule))
+        samples = history.samples or context.state.histories.get(name, NO_SAMPLES).samples
+        if name != counted and is_missing(samples, rule, seen.now):
+            silent.append((_order(rule), name, rule, seconds_without(samples, seen.now)))
     limit = None
-    for _, name, rule in sorted(silent, key=lambda metric: metric[0]):
-        found = _missing(capacity, name, rule, seen)
+    for _, name, rule, seconds in sorted(silent, key=lambda metric: metric[0]):
+        found = _missing(capacity, name, rule, seconds, seen)
         if found is not None and (limit is None or found.capacity != capacity):
             capacity, limit = found.capacity, found
     return limit
@@ -101,8 +103,9 @@ def _order(rule: Missing) -> int:
     return -2 if rule.then == "hold" else -1
 
 
-def _missing(capacity: int, name: str, rule: Missing, seen: Observation) -> Limit | None:
-    silent_seconds = seconds_without(seen.history(name).samples, seen.now)
+def _missing(
+    capacity: int, name: str, rule: Missing, silent_seconds: float | None, seen: Observation
+) -> Limit | None:
     problem = f"{name} has had no sample for {silent_seconds or 0:.0f} s"
     if silent_seconds is None:
         problem = f"{name} has no samples yet"
@@ -127,6 +130,43 @@ def _standing(capacity: int, seen: Observation) -> int:
     if capacity > seen.capacity or seen.pending is None:
         return max(capacity, seen.capacity)
     return max(seen.pending.target, seen.capacity)
+
+
+def disabled(resource: Resource, state: ScalingState, now: datetime) -> Mapping[str, str]:
+    """The metrics that count in Service Bus entities from which nothing can be received now, each
+    with the entity and its status."""
+    found = {}
+    for name, source in resource.metrics.items():
+        samples = state.histories.get(name, NO_SAMPLES).samples
+        status = samples[-1].status if samples else ""
+        if status and not is_missing(samples, resource.guards.missing_for(name), now):
+            kind, *path = source.place or ("metric", name)
+            if status.startswith(OF_TOPIC):
+                kind, path, status = "topic", path[:1], status.removeprefix(OF_TOPIC)
+            found[name] = f"{kind} {'/'.join(path)} is {status}"
+    return found
+
+
+def standstill(resource: Resource, state: ScalingState, now: datetime) -> tuple[str, bool]:
+    """Which entities that the policy reads are disabled, and whether it reads nothing else."""
+    aside = (resource.throughput.counted_metric, resource.guards.breaker_metric)
+    read = said(resource.policy, "metric_names") or tuple(resource.metrics)
+    found = disabled(resource, state, now)
+    told = dict.fromkeys(text for name, text in found.items() if name in read)
+    return ", ".join(told), all(name in found for name in read if name not in aside)
+
+
+def entity_disabled(capacity: int, context: Context) -> Limit | None:
+    """Hold while nothing can be received from any entity whose messages the policy reads. More
+    instances would not help, and a backlog that stands still does not show that fewer are enough.
+
+    If the policy also reads other metrics, only a scale-in is prevented.
+    """
+    current = context.seen.capacity
+    what, is_all = standstill(context.resource, context.state, context.seen.now)
+    if what and is_all:
+        return Limit(current, f"{what}, so nothing can be received: holding")
+    return Limit(max(capacity, current), f"{what}: no scale-in") if what else None
 
 
 def consumer_broken(capacity: int, context: Context) -> Limit | None:
@@ -331,11 +371,12 @@ def already_requested(capacity: int, context: Context) -> Limit | None:
     return Limit(context.seen.capacity, f"already requested as epoch {desired.epoch}")
 
 
-REVOKING: tuple[Guard, ...] = (missing_data, consumer_broken, override, bounds)
+REVOKING: tuple[Guard, ...] = (missing_data, entity_disabled, consumer_broken, override, bounds)
 """The guards that also revoke a pending action if they no longer allow its capacity."""
 
 GUARDS: tuple[Guard, ...] = (
     missing_data,
+    entity_disabled,
     consumer_broken,
     nothing_finished,
     stabilisation,
@@ -348,5 +389,11 @@ GUARDS: tuple[Guard, ...] = (
     already_requested,
 )
 
-GUARDS_WHEN_HOLDING: tuple[Guard, ...] = (missing_data, override, bounds, already_requested)
+GUARDS_WHEN_HOLDING: tuple[Guard, ...] = (
+    missing_data,
+    entity_disabled,
+    override,
+    bounds,
+    already_requested,
+)
 """The guards that may apply to a recommendation of the current capacity."""

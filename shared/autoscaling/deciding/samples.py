@@ -21,6 +21,7 @@ from shared.values.measurements import (
     MetricValue,
     Samples,
     Window,
+    received,
     since,
     span,
     time_of,
@@ -146,13 +147,14 @@ def observe(resource: Resource, state: ScalingState, capacity: int, now: datetim
 
     Its windows hold only samples that are newer than the last confirmed change, because load from
     before a change must not cause another one. The histories hold all samples that are kept.
-    Samples of a source that lags behind are moved by its lag, see ``lag``.
+    Samples of a source that lags behind are moved by its lag, see ``lag``. Those of a Service Bus
+    entity that was disabled are left out, see ``received``.
     """
     kept, desired = state.histories, state.desired
     metrics: dict[str, Window] = {}
     histories: dict[str, Window] = {}
     for name, source in resource.metrics.items():
-        window = kept.get(name, NO_SAMPLES)
+        window = _received(kept.get(name, NO_SAMPLES))
         lag = lag_of(source, window, now)
         recent = _from(window, window_start(resource, state, now, lag))
         metrics[name], histories[name] = moved(recent, lag), moved(window, lag)
@@ -188,6 +190,11 @@ def window_start(
 def _from(window: Window, start: datetime) -> Window:
     samples = window.samples
     return window if not samples or samples[0].time >= start else Window(since(samples, start))
+
+
+def _received(window: Window) -> Window:
+    samples = received(window.samples)
+    return window if samples is window.samples else Window(samples)
 
 
 def kept_seconds(resource: Resource, name: str) -> tuple[float, float]:

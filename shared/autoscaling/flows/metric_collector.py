@@ -87,10 +87,11 @@ def _samples(
     capacity_at: datetime | None = None
     for name, answer in answers.items():
         for each in () if isinstance(answer, str) else answer:
-            time = each.time if isinstance(each, MetricValue) else capacity_at or services.now()
+            if not isinstance(each, MetricValue):
+                each = MetricValue(capacity_at or services.now(), each.value)  # noqa: PLW2901
             if name == CAPACITY_METRIC:
-                capacity_at = time
-            yield Metric(resource.name, name, MetricValue(time, each.value))
+                capacity_at = each.time
+            yield Metric(resource.name, name, each)
 
 
 def sources_of(resource: Resource) -> dict[str, Source]:

@@ -119,7 +119,7 @@ def _dated(sample: object) -> MetricValue:
     time = sample.time
     if not isinstance(time, datetime) or time.utcoffset() != timedelta(0):
         raise ReadFailed(f"returned a sample of the time {_shown(time)}: must be a time in UTC")
-    return MetricValue(time, _number(sample.value))
+    return MetricValue(time, _number(sample.value), sample.status)
 
 
 def _number(value: object) -> float:

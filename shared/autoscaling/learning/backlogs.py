@@ -22,6 +22,7 @@ from shared.values.measurements import (
     NO_SAMPLES,
     Evidence,
     Samples,
+    received,
 )
 
 LIMIT_MIN = timedelta(minutes=10)
@@ -111,7 +112,7 @@ def stalls(resource: Resource, state: ScalingState) -> list[Stall]:
     present: list[Stall] = []
     before = {stall.metric: stall for stall in state.learned.stalls}
     for name, source in resource.metrics.items():
-        samples = state.histories.get(name, NO_SAMPLES).samples
+        samples = received(state.histories.get(name, NO_SAMPLES).samples)
         if not samples or samples[-1].value <= 0 or not source.counts_backlog:
             continue
         known = before.get(name)

@@ -57,7 +57,10 @@ class ShareHistory:
 def with_readings(
     history: ShareHistory, backlog: MetricValue | None, capacity: MetricValue | None
 ) -> ShareHistory:
-    """The history with the current readings."""
+    """The history with the current readings. The backlog of an entity that is disabled does not
+    show what was finished, so it is learned anew afterwards."""
+    if backlog is not None and backlog.status:
+        return replace(history, backlog=())
     return replace(
         history,
         backlog=_appended(history.backlog, backlog),

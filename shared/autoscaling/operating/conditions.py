@@ -18,6 +18,7 @@ from shared.autoscaling.deciding.decide import (
     effective_mode,
     effective_override,
 )
+from shared.autoscaling.deciding.guards import standstill
 from shared.autoscaling.deciding.samples import known_capacity, samples_of
 from shared.autoscaling.declaring import Mode
 from shared.autoscaling.learning.backlogs import Unfallen, age_minutes, unfallen
@@ -59,6 +60,7 @@ def conditions(
     found = [
         *_action(state, decided, now),
         *_silent(resource, state, now),
+        *_disabled(resource, state, now),
         *_unfallen(resource, state, now),
         *_unreadable(snapshot.unreadable, _until(entries, now), now),
         *_mode(resource, state, now),
@@ -143,6 +145,16 @@ def _silent(resource: Resource, state: ScalingState, now: datetime) -> Iterator[
     if difference := clocks.told(state):
         meaning = "Samples are dated by the clock of the storage account."
         yield LastingCondition("clock", WARNING, difference, meaning, kind=NewsKind.SOURCE_STALE)
+
+
+def _disabled(resource: Resource, state: ScalingState, now: datetime) -> Iterator[LastingCondition]:
+    what, is_all = standstill(resource, state, now)
+    if what:
+        meaning = "The rules hold the capacity." if is_all else "The rules do not scale in."
+        todo = "Make it active once the reason for disabling it has passed."
+        kind = NewsKind.ENTITY_DISABLED
+        what = f"{what}, so nothing can be received from it"
+        yield LastingCondition("entity", WARNING, what, meaning, todo, kind)
 
 
 def _age_seconds(state: ScalingState, name: str, now: datetime) -> float:

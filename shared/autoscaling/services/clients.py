@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from azure.core.exceptions import HttpResponseError, ResourceNotFoundError
+from azure.core.exceptions import AzureError, HttpResponseError, ResourceNotFoundError
 
 from shared.autoscaling.azure_monitor.source import AzureMonitorMetric
 from shared.autoscaling.azure_monitor.together import PlatformMetrics, Together
@@ -17,12 +18,18 @@ from shared.autoscaling.errors import ReadFailed
 from shared.autoscaling.ports import CapacityControl
 from shared.autoscaling.services.documents import WebDocuments
 from shared.autoscaling.sources import ServiceBusSource, Source, StorageQueue
-from shared.azure.refusals import Access, AccessRefused, queue_access, service_bus_access
+from shared.azure.refusals import Access, AccessRefused, queue_access
 from shared.azure.transport import retry_after_seconds, server_time
-from shared.settings.connections import ServiceBusConnection, StorageConnection
-from shared.values.measurements import MetricValue
+from shared.settings.connections import ArmNamespace, ServiceBusConnection, StorageConnection
+from shared.values.measurements import DISABLED, OF_TOPIC, MetricValue
 from shared.values.redaction import redacting
 from shared.values.text import one_line
+
+if TYPE_CHECKING:
+    from azure.storage.queue.aio import QueueClient
+
+TOPIC_SECONDS = 60
+TOPIC_TIMEOUT_SECONDS = 3.0
 
 
 @redacting
@@ -32,7 +39,7 @@ class AzureReader:
     def __init__(
         self,
         storage: Callable[[str], StorageConnection],
-        service_bus: Callable[[str], ServiceBusConnection],
+        service_bus: Callable[[str], ServiceBusConnection | ArmNamespace],
         control: CapacityControl,
         breaker: Callable[[], Awaitable[MetricValue]],
         platform: Callable[[], PlatformMetrics],
@@ -103,57 +110,78 @@ def _answering(access: Access, missing: str) -> Iterator[None]:
     except HttpResponseError as error:
         text = f"{access.place}: {error.status_code}: {one_line(error.message)}"
         raise ReadFailed(text) from error
-    except (AttributeError, TypeError, ValueError) as error:  # of the client
+    except (AttributeError, LookupError, TypeError, ValueError) as error:  # of the client
         text = f"{access.place}: the answer cannot be read ({one_line(error)})"
         raise ReadFailed(text) from error
 
 
 @redacting
 class ServiceBusReader:
-    """Reads the message counts of queues and subscriptions of one Service Bus namespace.
+    """Reads the message counts of queues and subscriptions of one Service Bus namespace, and
+    whether anything can be received from them.
 
-    While the namespace asks to wait, nothing is read.
+    Nothing can be received from the subscriptions of a disabled topic, so each topic is read, too,
+    every ``TOPIC_SECONDS``. While the namespace asks to wait, nothing is read.
     """
 
-    def __init__(self, connection: ServiceBusConnection) -> None:
-        from shared.azure.service_bus import (  # noqa: PLC0415  heavy
-            administration_client,
-            described,
-        )
+    def __init__(
+        self,
+        connection: ServiceBusConnection | ArmNamespace,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        from shared.azure.service_bus import ArmEntities, NamespaceEntities  # noqa: PLC0415  heavy
 
-        self._client = administration_client(connection)
-        self._connection = connection
-        self._described = described
-        self._waits_until = time.monotonic()
+        self._entities: ArmEntities | NamespaceEntities = (
+            ArmEntities(*connection)
+            if isinstance(connection, ArmNamespace)
+            else NamespaceEntities(connection)
+        )
+        self._topics: dict[str, tuple[float, asyncio.Task[None]]] = {}
+        self._topic_statuses: dict[str, str] = {}
+        self._monotonic = monotonic
+        self._waits_until = monotonic()
 
     async def read(self, source: ServiceBusSource) -> MetricValue:
         kind, *path = source.place
         name, where = f"{kind} {'/'.join(path)}", f"the namespace of {source.connection}"
-        if (seconds := self._waits_until - time.monotonic()) > 0:
+        if (seconds := self._waits_until - self._monotonic()) > 0:
             raise ReadFailed(f"{where} throttles requests: {name} is read in {seconds:.0f} s")
-        properties_of = getattr(self._client, f"get_{kind}_runtime_properties")
-        access = service_bus_access(self._connection, name, "Owner")
-        with _answering(access, f"{name} does not exist in {where}"):
+        with _answering(self._entities.access(name), f"{name} does not exist in {where}"):
             try:
-                properties = await properties_of(*path, cls=self._described)
+                count, status = await self._entities.read(kind, path, source.counted)
             except HttpResponseError as error:
-                self._waits_until = time.monotonic() + (retry_after_seconds(error.response) or 0)
+                self._waits_until = self._monotonic() + (retry_after_seconds(error.response) or 0)
                 raise
-        try:
-            count = getattr(properties, source.counted)
-        except AttributeError:  # the client expects each answer to contain counts
-            count = None
         if count is None:
             raise ReadFailed(f"{where} did not return the count of {name}: it may be throttling")
-        return MetricValue(server_time(), float(count))
+        if status not in DISABLED and kind == "subscription":
+            status = OF_TOPIC + await self._topic_status(path[0].lower())
+        return MetricValue(server_time(), float(count), status if status in DISABLED else "")
+
+    async def _topic_status(self, topic: str) -> str:
+        """The last known status of the topic, which all its subscriptions share; empty if it could
+        never be read."""
+        now = self._monotonic()
+        if topic not in self._topics or now >= self._topics[topic][0]:
+            self._topics[topic] = now + TOPIC_SECONDS, asyncio.create_task(self._read_topic(topic))
+        await asyncio.shield(self._topics[topic][1])
+        return self._topic_statuses.get(topic, "")
+
+    async def _read_topic(self, topic: str) -> None:
+        with suppress(AzureError, AttributeError, LookupError, TypeError, ValueError, TimeoutError):
+            async with asyncio.timeout(TOPIC_TIMEOUT_SECONDS):
+                _, status = await self._entities.read("topic", [topic], "subscription_count")
+            self._topic_statuses[topic] = status
 
     async def close(self) -> None:
-        await self._client.close()
+        for _, reading in self._topics.values():
+            reading.cancel()
+        await self._entities.close()
 
 
 @redacting
 class StorageQueueReader:
-    """Reads the approximate lengths of the queues of one storage account."""
+    """Reads the approximate lengths of the queues of one storage account, and their ages."""
 
     def __init__(self, connection: StorageConnection) -> None:
         from shared.azure.queues import queue_service  # noqa: PLC0415  heavy
@@ -166,6 +194,8 @@ class StorageQueueReader:
         name, where = f"queue {source.queue}", f"the storage account of {source.connection}"
         access = queue_access(self._connection, source.queue)
         with _answering(access, f"{name} does not exist in {where}"):
+            if source.peek:
+                return await _age(queue)
             properties = await queue.get_queue_properties()
         count = properties.approximate_message_count
         if count is None:
@@ -174,3 +204,14 @@ class StorageQueueReader:
 
     async def close(self) -> None:
         await self._client.close()
+
+
+async def _age(queue: QueueClient) -> MetricValue:
+    """The age in seconds of the message at the front. Peeking does not hide the message."""
+    (front,) = await queue.peek_messages(max_messages=1) or (None,)
+    now = server_time()
+    if front is None:
+        return MetricValue(now, 0.0)
+    if front.inserted_on is None:
+        raise ValueError("the message has no time of insertion")
+    return MetricValue(now, max((now - front.inserted_on).total_seconds(), 0.0))

@@ -46,6 +46,7 @@ from shared.storage.row_values import (
 from shared.storage.tables import Row
 from shared.values.measurements import (
     CAPACITY_SANE_MAX,
+    DISABLED,
     MEASURE_MAX,
     NO_SAMPLES,
     MetricValue,
@@ -137,9 +138,12 @@ def _history(row: Mapping[str, Any]) -> Window:
     return Window(samples_of(json.loads(joined("samples", row))))
 
 
-def sample_pairs(samples: Samples) -> list[list[float]]:
-    """Each sample as its time in microseconds and its value."""
-    return [[microseconds(sample.time), sample.value] for sample in samples]
+def sample_pairs(samples: Samples) -> list[list[Any]]:
+    """Each sample as its time in microseconds and its value, and its status if it has one."""
+    return [
+        [microseconds(each.time), each.value, *((each.status,) if each.status else ())]
+        for each in samples
+    ]
 
 
 def samples_of(pairs: Any) -> Samples:
@@ -148,7 +152,10 @@ def samples_of(pairs: Any) -> Samples:
     Raises an exception if the pairs cannot be read.
     """
     samples = tuple(
-        MetricValue(UNIX_START + timedelta(microseconds=ticks), value) for ticks, value in pairs
+        MetricValue(
+            UNIX_START + timedelta(microseconds=ticks), value, *(s for s in status if s in DISABLED)
+        )
+        for ticks, value, *status in pairs
     )
     if not {type(sample.value) for sample in samples} <= {float, int}:
         raise TypeError("a sample is not a number")

@@ -250,6 +250,7 @@ def test_a_policy_may_look_back_beyond_the_last_change() -> None:
 def test_guards_apply_to_data_then_rate_of_change_then_overrides_and_bounds_then_actions() -> None:
     assert [guard.__name__ for guard in GUARDS] == [
         "missing_data",
+        "entity_disabled",
         "consumer_broken",
         "nothing_finished",
         "stabilisation",

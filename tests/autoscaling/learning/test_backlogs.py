@@ -294,6 +294,7 @@ def test_a_backlog_that_grows_while_workers_are_stopped_teaches_no_throughput() 
     ("source", "counts"),
     [
         (StorageQueue("work"), True),
+        (StorageQueue("work", peek=True), False),
         *[(ServiceBusQueue("work", count), count == "active") for count in COUNTS],
         *[(ServiceBusSubscription("t", "s", count), count == "active") for count in COUNTS],
         (TopicSubscriptions("t"), False),

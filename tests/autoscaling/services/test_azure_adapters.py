@@ -35,14 +35,17 @@ from shared.autoscaling.operating.permissions import NEEDED
 from shared.autoscaling.plans.app_service import AppServiceControl
 from shared.autoscaling.plans.permissions import ArmPermissions
 from shared.autoscaling.ports import CapacityControl
+from shared.autoscaling.services import clients
 from shared.autoscaling.services.clients import AzureReader, ServiceBusReader, StorageQueueReader
-from shared.autoscaling.sources import Count, Source
+from shared.autoscaling.sources import Count, Source, TopicSubscriptions
 from shared.autoscaling.store.tables import TableStateStore
+from shared.azure.refusals import AccessRefused
 from shared.azure.transport import ForeignAnswer, is_loopback
 from shared.ingestion.breaker.state import Breaker, BreakerMode
 from shared.ingestion.store.breakers import BreakerStore
 from shared.ingestion.store.tables import TableRows
 from shared.settings import Settings, SettingsError
+from shared.settings.connections import ArmNamespace, ServiceBusConnection
 from shared.trends.datasets.queue_settings import ServiceBusQueueReader
 from shared.values.measurements import MetricValue
 from tests.builders import NOW, not_asked, plan, read
@@ -52,6 +55,7 @@ from tests.local.amqp_rig import LEAVES_SOCKETS_OPEN
 ID = PlanId(plan().subscription_id, plan().resource_group, plan().name)
 ServiceBusSource = ServiceBusQueue | ServiceBusSubscription
 GIVEN = {"active": 42, "dead_letter": 3, "scheduled": 7}
+WORK, BILLING = ServiceBusQueue("work"), ServiceBusSubscription("orders", "billing")
 
 
 def loaded(**environ: str) -> Settings:
@@ -374,6 +378,283 @@ async def test_the_messages_of_a_source_are_counted_as_the_broker_counts_them(
     assert values == [2, 1, 1]
 
 
+BUS = (
+    "/subscriptions/00000000-0000-0000-0000-000000000001/resourceGroups/group-1/providers"
+    "/Microsoft.ServiceBus/namespaces/bus-1"
+)
+BILLING_PATH = "orders/subscriptions/billing"
+
+
+@pytest.fixture(params=["namespace", "resource-manager"])
+async def entities(
+    request: pytest.FixtureRequest, bus: ServiceBusAdminStandIn, arm: ArmStandIn
+) -> AsyncIterator[ServiceBusReader]:
+    """Reads the same entities, at the address of the namespace or through Resource Manager."""
+    arm.service_bus.add(BUS, bus)
+    of_namespace = loaded(ServiceBusConnection=bus.connection_string)
+    reader = ServiceBusReader(
+        of_namespace.service_bus("ServiceBusConnection")
+        if request.param == "namespace"
+        else ArmNamespace(arm.base_url, BUS)
+    )
+    yield reader
+    await reader.close()
+
+
+@pytest.mark.parametrize(
+    ("path", "status", "source", "told"),
+    [
+        *[("work", each, WORK, each) for each in ("Disabled", "ReceiveDisabled", "Creating")],
+        *[("work", each, WORK, each) for each in ("Deleting", "Renaming", "Restoring")],
+        *[("work", each, WORK, "") for each in ("Active", "SendDisabled", "Unknown", "Odd", "")],
+        ("WORK", "Disabled", replace(WORK, count="dead_letter"), "Disabled"),
+        (BILLING_PATH, "ReceiveDisabled", BILLING, "ReceiveDisabled"),
+        (BILLING_PATH, "SendDisabled", BILLING, ""),
+        ("orders", "Disabled", BILLING, "topic Disabled"),
+        ("orders", "SendDisabled", BILLING, ""),
+        ("orders", "Disabled", replace(BILLING, count="scheduled"), "Disabled"),
+        ("other", "Disabled", BILLING, ""),
+    ],
+)
+async def test_a_count_says_whether_anything_can_be_received(
+    bus: ServiceBusAdminStandIn,
+    entities: ServiceBusReader,
+    path: str,
+    status: str,
+    source: ServiceBusSource,
+    told: str,
+) -> None:
+    bus.set_status(path, status)
+    reading = await entities.read(source)
+    assert (reading.value, reading.status) == (GIVEN[source.count], told)
+    bus.set_status(path, "Active")
+    if path != "orders" or source.count == "scheduled":
+        assert (await entities.read(source)).status == ""
+
+
+async def test_the_topic_of_all_its_subscriptions_is_read_once_a_minute(
+    bus: ServiceBusAdminStandIn,
+) -> None:
+    bus.declare_subscription("orders", "audit")
+    bus.set_status("orders", "Disabled")
+    now = 1000.0
+    found = loaded(ServiceBusConnection=bus.connection_string)
+    reader = ServiceBusReader(found.service_bus("ServiceBusConnection"), lambda: now)
+
+    async def statuses() -> list[str]:
+        both = BILLING, ServiceBusSubscription("Orders", "audit")
+        return [each.status for each in await asyncio.gather(*map(reader.read, both))]
+
+    def asked() -> int:
+        return sum(request.path.lower().strip("/") == "orders" for request in bus.requests)
+
+    assert await statuses() == ["topic Disabled"] * 2
+    bus.set_status("orders", "Active")
+    now += clients.TOPIC_SECONDS - 1
+    assert await statuses() == ["topic Disabled"] * 2
+    assert asked() == 1
+    now += 1
+    assert await statuses() == ["", ""]
+    assert asked() == 2
+    await reader.close()
+
+
+class TopicUnreadable(ServiceBusAdminStandIn):
+    refuses = False
+
+    def handle(self, request: Request) -> Reply:
+        if self.refuses and request.path.strip("/") == "orders":
+            return Reply(401, "<Error><Code>401</Code></Error>", "application/xml")
+        return super().handle(request)
+
+
+@pytest.mark.parametrize(("before", "after"), [("", ""), ("Disabled", "topic Disabled")])
+async def test_the_last_known_status_of_a_topic_counts_while_it_cannot_be_read(
+    before: str, after: str
+) -> None:
+    async with TopicUnreadable(Given()) as bus:
+        bus.declare_topic("orders")
+        bus.declare_subscription("orders", "billing")
+        now = 1000.0
+        found = loaded(ServiceBusConnection=bus.connection_string)
+        reader = ServiceBusReader(found.service_bus("ServiceBusConnection"), lambda: now)
+        if before:
+            bus.set_status("orders", before)
+            await reader.read(BILLING)
+        bus.refuses, now = True, now + clients.TOPIC_SECONDS
+        reading = await reader.read(BILLING)
+        assert (reading.value, reading.status) == (42, after)
+        await reader.close()
+
+
+# --- counts by Resource Manager ---
+
+
+@pytest.mark.parametrize(
+    ("source", "value"),
+    [
+        *[(replace(WORK, count=each), value) for each, value in COUNTED],
+        *[(replace(BILLING, count=each), value) for each, value in COUNTED],
+        (TopicSubscriptions("orders"), 1),
+        (ServiceBusQueue("desk/work"), 42),
+        (ServiceBusSubscription("desk/orders", "billing"), 42),
+    ],
+)
+async def test_both_ways_to_read_counts_say_the_same(
+    bus: ServiceBusAdminStandIn, entities: ServiceBusReader, source: ServiceBusSource, value: float
+) -> None:
+    bus.declare_queue("desk/work")
+    bus.declare_topic("desk/orders")
+    bus.declare_subscription("desk/orders", "billing")
+    reading = await entities.read(source)
+    assert reading.value == value
+    assert abs(reading.time - datetime.now(UTC)) < timedelta(seconds=5)
+
+
+@pytest.mark.parametrize(("chosen", "role"), [("namespace", "Owner"), ("arm", "Monitoring Reader")])
+async def test_a_refusal_names_the_role_of_the_way_that_was_chosen(
+    bus: ServiceBusAdminStandIn, arm: ArmStandIn, chosen: str, role: str
+) -> None:
+    arm.service_bus.add(BUS, bus)
+    arm.service_bus.readable = False
+    bus.fail_next(refusal(401), times=9)
+    identity = ServiceBusConnection("Bus", namespace=f"127.0.0.1:{bus.port}")
+    way = identity if chosen == "namespace" else ArmNamespace(arm.base_url, BUS)
+    reader = ServiceBusReader(way)
+    with pytest.raises(AccessRefused) as refused:
+        await reader.read(BILLING)
+    await reader.close()
+    text = str(refused.value)
+    assert f"{role} on it" in text, text
+    assert text.startswith("subscription orders/billing of ")
+    assert ("Owner" in text) is (chosen == "namespace")
+
+
+@pytest.mark.parametrize(
+    ("source", "message"),
+    [
+        (ServiceBusQueue("missing"), "queue missing does not exist in the namespace of Service"),
+        (ServiceBusSubscription("orders", "nobody"), "orders/nobody does not exist"),
+    ],
+)
+async def test_a_missing_entity_is_told_whichever_way_counts_are_read(
+    entities: ServiceBusReader, source: ServiceBusSource, message: str
+) -> None:
+    with pytest.raises(ReadFailed, match=message):
+        await entities.read(source)
+
+
+async def test_resource_manager_is_not_asked_again_before_it_says_so(
+    bus: ServiceBusAdminStandIn, arm: ArmStandIn
+) -> None:
+    arm.service_bus.add(BUS, bus)
+    arm.service_bus.throttled_seconds = 17
+    reader = ServiceBusReader(ArmNamespace(arm.base_url, BUS))
+    with pytest.raises(ReadFailed, match="429"):
+        await reader.read(WORK)
+    arm.service_bus.throttled_seconds = None
+    with pytest.raises(ReadFailed, match=r"throttles requests: queue work is read in 1[67] s"):
+        await reader.read(WORK)
+    assert len(arm.requests) == 1
+    await reader.close()
+
+
+@pytest.mark.parametrize(
+    ("properties", "told"),
+    [
+        ({}, "did not return the count of queue work"),
+        ({"countDetails": None, "messageCount": 5}, "did not return the count of queue work"),
+        ({"countDetails": {"activeMessageCount": "5"}}, "the answer cannot be read"),
+        ({"countDetails": {"activeMessageCount": -1}}, "the answer cannot be read"),
+        ({"countDetails": {"activeMessageCount": True}}, "the answer cannot be read"),
+        (None, "the answer cannot be read"),
+        ([1], "the answer cannot be read"),
+    ],
+)
+async def test_an_answer_of_resource_manager_without_a_count_is_never_zero(
+    properties: object, told: str
+) -> None:
+    async with Answering(Reply(200, json.dumps({"properties": properties}))) as server:
+        reader = ServiceBusReader(ArmNamespace(server.base_url, BUS))
+        with pytest.raises(ReadFailed, match=told):
+            await reader.read(WORK)
+        await reader.close()
+
+
+async def test_names_are_sent_to_resource_manager_as_part_of_the_path() -> None:
+    async with Answering(Reply(404, '{"error": {"code": "NotFound"}}')) as server:
+        reader = ServiceBusReader(ArmNamespace(server.base_url, BUS))
+        with pytest.raises(ReadFailed):
+            await reader.read(ServiceBusSubscription("a?b", "d#e"))
+        (request,) = server.requests
+        await reader.close()
+    assert request.path == f"{BUS}/topics/a?b/subscriptions/d#e"
+    assert request.query == {"api-version": "2021-11-01"}
+
+
+# --- the age of a storage queue ---
+
+
+class Front(LoopbackServer):
+    """A storage account whose queue has these messages, and whose clock is far from ours."""
+
+    inserted: str | None = "Sun, 01 Mar 2026 11:58:30 GMT"
+
+    def handle(self, request: Request) -> Reply:
+        assert request.query["peekonly"] == "true"
+        body = (
+            ""
+            if self.inserted is None
+            else (
+                "<QueueMessage><MessageId>1</MessageId>"
+                f"<InsertionTime>{self.inserted}</InsertionTime>"
+                "<ExpirationTime>Sun, 08 Mar 2026 11:58:30 GMT</ExpirationTime>"
+                "<DequeueCount>0</DequeueCount><MessageText>work</MessageText></QueueMessage>"
+            )
+        )
+        text = f"<QueueMessagesList>{body}</QueueMessagesList>"
+        return Reply(200, text, "application/xml", {"x-ms-version": "2025-01-05"})
+
+    def unauthorized(self, reason: str) -> Reply:
+        raise AssertionError(reason)
+
+
+@pytest.mark.parametrize(
+    ("inserted", "age"),
+    [
+        ("Sun, 01 Mar 2026 11:58:30 GMT", 90),
+        ("Sun, 01 Mar 2026 12:00:00 GMT", 0),
+        ("Sun, 01 Mar 2026 12:00:01 GMT", 0),
+        (None, 0),
+    ],
+)
+async def test_the_age_of_the_message_at_the_front_is_that_by_the_clock_of_the_account(
+    inserted: str | None, age: float
+) -> None:
+    async with Front(clock=lambda: NOW) as account:
+        account.inserted = inserted
+        reader = StorageQueueReader(namespace(account).storage("AzureWebJobsStorage"))
+        assert await reader.read(StorageQueue("work", peek=True)) == MetricValue(NOW, age)
+        await reader.close()
+
+
+async def test_peeking_takes_no_message_and_sees_only_those_that_wait(
+    reader: AzureReader, azurite: Azurite
+) -> None:
+    source = StorageQueue("aged-queue", peek=True)
+    with pytest.raises(ReadFailed, match="queue aged-queue does not exist"):
+        await read(source, reader)
+    with QueueClient.from_connection_string(azurite.connection_string, "aged-queue") as queue:
+        queue.create_queue()
+        assert (await read(source, reader)).value == 0
+        queue.send_message("work")
+        assert 0 <= (await read(source, reader)).value < 60
+        (message,) = queue.receive_messages(max_messages=1)
+        assert message.dequeue_count == 1, "peeking is no attempt"
+        assert (await read(source, reader)).value == 0
+        assert (await read(StorageQueue("aged-queue"), reader)).value == 1
+
+
 @pytest.mark.parametrize("mode", BreakerMode)
 async def test_a_breaker_that_is_not_closed_is_read_as_one(mode: BreakerMode) -> None:
     breakers = MemoryBreakerStore(lambda: NOW)
@@ -437,7 +718,6 @@ WITHOUT_COUNTS = ATOM.format(
     'netservices/2010/10/servicebus/connect"><LockDuration>PT1M</LockDuration></{0}Description>'
     "</content>"
 )
-WORK, BILLING = ServiceBusQueue("work"), ServiceBusSubscription("orders", "billing")
 NO_COUNT = "did not return the count"
 THROTTLED = (
     "<Error><Code>429</Code><Detail>SubCode=50009. The namespace is throttled.</Detail></Error>"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -18,12 +19,13 @@ from shared.autoscaling.messages import decode_samples
 from shared.autoscaling.operating.presenting import points
 from shared.autoscaling.ports import Snapshot, StateStore
 from shared.autoscaling.state import ScalingState
+from shared.autoscaling.store.rows import state_of, state_row
 from shared.autoscaling.store.tables import log_entry, log_row
-from shared.values.measurements import CAPACITY_METRIC, Metric, MetricValue
+from shared.values.measurements import CAPACITY_METRIC, Metric, MetricValue, Window
 from shared.values.samples import encode_metrics, format_time
 from tests.autoscaling.operating.test_staleness import BUS
 from tests.autoscaling.store.test_state_store import entry, name, table_store
-from tests.builders import NOW, resource
+from tests.builders import NOW, resource, sample
 
 __all__ = ["name"]
 
@@ -132,3 +134,14 @@ async def test_the_largest_message_fits_into_the_log(azurite: Azurite, name: str
     async with table_store(azurite) as tables:
         await tables.record(entry(name, samples={"backlog": samples}))
         assert (await tables.log(name))[0].samples == {"backlog": samples}
+
+
+def test_the_status_of_a_sample_is_stored_and_one_of_another_version_is_left_out() -> None:
+    samples = (sample(5, 30), replace(sample(6, 15), status="topic Disabled"), sample(7))
+    row = state_row("plan-1", "metric|backlog", Window(samples))
+    (stored, _) = state_of([row])
+    assert stored.histories["backlog"].samples == samples
+    (changed, _) = state_of([{**row, "samples_0": row["samples_0"].replace("Disabled", "Odd")}])
+    assert [each.status for each in changed.histories["backlog"].samples] == ["", "", ""]
+    decided = replace(entry("plan-1"), samples={"backlog": samples})
+    assert log_entry(log_row(decided)).samples == {"backlog": samples}
