@@ -353,11 +353,32 @@ class Broken(Source):
 
 
 class Late(Source):
-    usual_lag_seconds = "soon"  # type: ignore[assignment]
-    counts_backlog = 1  # type: ignore[assignment]
+    usual_lag_seconds = "soon"
+    counts_backlog = 1
 
     async def read(self, _at: Reading) -> float:
         return 1.0
+
+
+@dataclass(frozen=True)
+class Telling(Own):
+    """Tells about itself in each way that a type checker accepts without a remark."""
+
+    counts_backlog = True
+    usual_lag_seconds: float = 30
+    highest: float = 9
+
+    @property
+    def roles(self) -> tuple[str, ...]:
+        return ("Reader of jobs",)
+
+
+def test_a_fact_may_be_an_attribute_a_field_or_a_property() -> None:
+    declared = resource(metrics={"backlog": SOURCE, "mine": Telling(not_asked)})
+    told = declared.source("mine")
+    assert problems([declared]) == []
+    assert (told.counts_backlog, told.usual_lag_seconds, told.highest) == (True, 30, 9)
+    assert told.roles == ("Reader of jobs",)
 
 
 @pytest.mark.parametrize(

@@ -43,7 +43,7 @@ def silent_after_seconds(resource: Resource, name: str) -> float:
     guards, source = resource.guards, resource.source(name)
     if name == resource.throughput.counted_metric and name not in guards.missing_by_metric:
         return math.inf if source.series else resource.kept_history_seconds
-    return guards.missing_for(name).after_seconds + source.usual_lag_seconds
+    return guards.missing_for(name).after_seconds + float(source.usual_lag_seconds)
 
 
 def _meanwhile(resource: Resource, state: ScalingState, name: str, now: datetime) -> str:
