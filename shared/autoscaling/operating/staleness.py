@@ -4,7 +4,7 @@ A metric that decisions use is silent after ``Missing.after_seconds`` and the us
 source. A count of finished or incoming items may arrive minutes late, because only the rate
 per instance is learned from it. Such a metric is silent once its newest sample is too old to learn
 from. If it comes from Azure Monitor, it is never silent, because Azure Monitor publishes no values
-while no messages arrive. In both cases, an own rule for the missing metric takes precedence.
+while no messages arrive. In both cases, a declaration for the missing metric takes precedence.
 """
 
 from __future__ import annotations
