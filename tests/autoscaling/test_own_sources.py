@@ -10,6 +10,7 @@ import threading
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -197,6 +198,11 @@ async def test_a_read_that_gives_no_value_is_missing_and_says_why(
     assert caplog.messages == [
         f"[source_failed] plan-1: mine could not be read, so it is skipped: {reason}"
     ]
+
+
+async def test_a_value_of_any_class_of_real_numbers_counts() -> None:
+    (_, sample) = (await collected(memory(), mine=Own(lambda _: Fraction(5, 2)))).metrics
+    assert (type(sample.value.value), sample.value.value) == (float, 2.5)
 
 
 async def test_a_source_that_blocks_delays_nothing_and_is_not_read_again_before_it_ends() -> None:
