@@ -19,7 +19,7 @@ from shared.settings import SettingsError, parse
 from shared.settings.connections import HOST_STORAGE
 from shared.settings.ingestion import EVENT_HUB
 from shared.values.samples import encode_metrics
-from shared.web import board, page, samples_http, settings_http
+from shared.web import board, page, samples_http
 from shared.web.http import Reply, Request
 from shared.web.operation import Operation
 from shared.wiring.app import App
@@ -249,7 +249,7 @@ def _answering(
     return answer
 
 
-serve(refused, lambda: failure.problems if failure else (), settings_http.settings_problems)
+serve(refused, lambda: failure.problems if failure else (), page.settings_problems)
 serve(scaling, lambda: app.web.board, *page.OPERATIONS, *board.OPERATIONS)
 serve(senders, lambda: app.web.sample_receiver, samples_http.push_metrics)
 

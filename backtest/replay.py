@@ -169,7 +169,7 @@ class App:
                 self.carry_out(action_of(self.resource.name, step.state.desired), minute, now)
 
     def decided(self, decision: Decision) -> None:
-        """Look at a decision; a rule that raises is held, and must not stay unseen here."""
+        """Look at a decision; a policy that raises is held, and must not stay unseen here."""
         if not self.rule_error and decision.candidates and decision.candidates[0].failed:
             self.rule_error = f"{decision.reason} (first at {decision.time:%Y-%m-%d %H:%M})"
 
@@ -216,7 +216,7 @@ class Replay:
     capacity: Schedule
     orders: Sequence[Order]
     rule_error: str = ""
-    """What a rule that raised said of itself; each such decision held."""
+    """What a policy that raised said of itself; each such decision held."""
     false_alarms: int = 0
     """How often the app took its own change of capacity for one made by hand."""
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from itertools import pairwise
-from typing import Annotated, ClassVar
+from typing import Annotated
 
 from shared.autoscaling.policies.recommendations import (
     capacity_at,
@@ -92,15 +92,15 @@ class SlackAwareDrain(Policy):
     """
 
     metric: Name
-    tunable: ClassVar[Mapping[str, tuple[float, float]]] = {
-        "share": (0.3, 1.0),
-        "calm_share": (0.1, 1.0),
-    }
     share: Share = 0.8
     calm_share: Share = 0.5
     slope_minutes: Annotated[float, Bounds(0, SLOPE_MINUTES_MAX, above=True)] = 3
     rate_per_instance_minute: Positive | None = None
     dead_time_minutes: Annotated[float, Bounds(0)] | None = None
+
+    @property
+    def tunable(self) -> Mapping[str, tuple[float, float]]:
+        return {"share": (0.3, 1.0), "calm_share": (0.1, 1.0)}
 
     @property
     def metric_names(self) -> tuple[str, ...]:

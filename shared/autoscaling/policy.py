@@ -19,7 +19,7 @@ from shared.autoscaling.declaring import (
     Mode,
     Throughput,
 )
-from shared.autoscaling.sources import NO_SOURCE, Source
+from shared.autoscaling.sources import NO_SOURCE, Source, Stated
 from shared.autoscaling.state import Desired
 from shared.values.bounds import Bounds, matching, problems_of
 from shared.values.calls import error_text
@@ -223,50 +223,30 @@ class Policy(Protocol):
         their fields (see ``shared.values.bounds``)."""
         return problems_of(self)
 
-    @property
-    def metric_names(self) -> tuple[str, ...] | None:
-        """The metrics that the policy reads; None if it may read any metric of the resource."""
-        return None
+    metric_names: Stated = None
+    """The metrics that the policy reads; None if it may read any metric of the resource."""
+    utilisation_names: Stated = ()
+    """The metrics that are a share per instance, such as CPU percent. The guard ``flap_projection``
+    projects them from n to m instances as value·n/m."""
+    followed_metric: Stated = None
+    """The metric whose course over time the policy uses.
 
-    @property
-    def utilisation_names(self) -> tuple[str, ...]:
-        """The metrics that are a share per instance, such as CPU percent. The guard
-        ``flap_projection`` projects them from n to m instances as value·n/m."""
-        return ()
-
-    @property
-    def followed_metric(self) -> str | None:
-        """The metric whose course over time the policy uses.
-
-        To explain a decision, the app looks for a value of a metric that would have led to another
-        decision. For the metric named here, it varies only the newest sample. For every other
-        metric, it varies all samples in the window.
-        """
-        return None
-
-    @property
-    def step_seconds(self) -> float | None:
-        """The time step of a policy that plans ahead; otherwise None. The goal's age limit must not
-        be shorter than this step."""
-        return None
-
-    @property
-    def history_seconds(self) -> float:
-        """How far back the policy looks in ``histories``. The app keeps samples for as long, or for
-        ``history_seconds`` of the resource if that is longer."""
-        return 0
-
-    @property
-    def backlog_metric(self) -> str | None:
-        """The backlog whose items the instances finish. The app learns the rate per instance
-        from it."""
-        return None
-
-    @property
-    def tunable(self) -> Mapping[str, tuple[float, float]]:
-        """The fields that ``python -m backtest tune`` may fit, each with its lowest and highest
-        value."""
-        return NOTHING
+    To explain a decision, the app looks for a value of a metric that would have led to another
+    decision. For the metric named here, it varies only the newest sample. For every other metric,
+    it varies all samples in the window.
+    """
+    step_seconds: Stated = None
+    """The time step of a policy that plans ahead; otherwise None. The goal's age limit must not be
+    shorter than this step."""
+    history_seconds: Stated = 0
+    """How far back the policy looks in ``histories``. The app keeps samples for as long, or for
+    ``history_seconds`` of the resource if that is longer."""
+    backlog_metric: Stated = None
+    """The backlog whose items the instances finish. The app learns the rate per instance from it.
+    """
+    tunable: Stated = NOTHING
+    """The fields that ``python -m backtest tune`` may fit, each with its lowest and highest value.
+    """
 
 
 OFFERS = frozenset(name for name in vars(Policy) if not name.startswith("_"))

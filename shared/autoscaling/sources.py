@@ -19,6 +19,8 @@ from shared.values.measurements import NOTHING, MetricValue
 from shared.values.text import number, quoted
 
 T = TypeVar("T")
+Stated = Any
+"""The type of a name that a class may define as an attribute, a field or a property."""
 Count = Literal["active", "dead_letter", "scheduled"]
 PLAN = "AppServicePlan(subscription_id, resource_group, name)"
 
@@ -108,20 +110,23 @@ class Source:
     """Where the samples of a metric come from.
 
     To read a number of your own, derive a class, decorate it with ``@dataclass(frozen=True)``, and
-    define ``read``. The other names may stay as they are, or become attributes or properties.
+    define ``read``. The other names may stay as they are, or become attributes, fields or
+    properties.
     """
 
     __slots__ = ()
 
-    counts_backlog: bool = False
+    counts_backlog: Stated = False
     """True if the value is the number of items that wait for the instances."""
-    usual_lag_seconds: float = 0.0
+    is_total: Stated = False
+    """True if the value is one for all instances together. That of a backlog always is."""
+    usual_lag_seconds: Stated = 0.0
     """The longest age of a new sample that is still usual. Windows and guards account for it."""
-    highest: float | None = None
+    highest: Stated = None
     """No value can be higher. An explanation of a decision names no level above it."""
-    roles: tuple[str, ...] = ()
+    roles: Stated = ()
     """The roles that the app's identity needs on what is read."""
-    connection: str = ""
+    connection: Stated = ""
     """The name of the connection in the settings."""
 
     async def read(self, at: Reading) -> Read:
@@ -142,37 +147,21 @@ class Source:
 
     service: Literal["", "storage", "service_bus"] = ""
     """The kind of the connection."""
-    needs_hub: bool = False
+    needs_hub: Stated = False
     """True if there are samples only if the app reads an event hub."""
     is_sent: bool = False
     """True if the queue ``samples`` and the HTTP API take samples of it."""
     time_limits: int = 1
     """The read may take this many times ``SourceTimeoutSeconds``."""
-
-    @property
-    def is_total(self) -> bool:
-        """True if the value is known to be one for all instances together."""
-        return self.counts_backlog
-
-    @property
-    def pushed(self) -> bool:
-        """True if the samples are sent to the app, so that the app does not read them."""
-        return False
-
-    @property
-    def at_rest(self) -> float | None:
-        """The value while nothing goes wrong, if it is known. The backtest replays it."""
-        return None
+    pushed: Stated = False
+    """True if the samples are sent to the app, so that the app does not read them."""
+    at_rest: Stated = None
+    """The value while nothing goes wrong, if it is known. The backtest replays it."""
 
     @property
     def place(self) -> tuple[str, ...]:
         """For a source on Service Bus: the kind of its entity, and the path of it."""
         return ()
-
-    @property
-    def entity(self) -> str:
-        """The Service Bus queue or topic to which the source belongs."""
-        return self.place[1] if self.place else ""
 
     @property
     def siblings(self) -> Source | None:
@@ -183,6 +172,11 @@ class Source:
     def series(self) -> Series | None:
         """The metric of Azure Monitor from which the samples come."""
         return None
+
+    @property
+    def entity(self) -> str:
+        """The Service Bus queue or topic to which the source belongs."""
+        return self.place[1] if self.place else ""
 
 
 RESERVED = frozenset(name for name in vars(Source) if not name.startswith("_")) - {
@@ -202,10 +196,7 @@ class ServiceBusSource(Source):
     service = "service_bus"
     roles = ("Azure Service Bus Data Owner",)
     is_total = True
-
-    @property
-    def counted(self) -> str:
-        raise NotImplementedError
+    counted: Stated
 
     async def read(self, at: Reading) -> Read:
         return await at.using(lambda services: services.message_count(self))
@@ -219,7 +210,7 @@ class _MessageCount(ServiceBusSource):
     count: Count
 
     @property
-    def counts_backlog(self) -> bool:  # type: ignore[override]
+    def counts_backlog(self) -> bool:
         """Dead letters and scheduled messages do not wait for the instances."""
         return self.count == "active"
 
@@ -298,7 +289,7 @@ class StorageQueue(Source):
     roles = ("Storage Queue Data Reader",)
 
     @property
-    def counts_backlog(self) -> bool:  # type: ignore[override]
+    def counts_backlog(self) -> bool:
         """An age is not a number of messages."""
         return not self.peek
 

@@ -18,8 +18,8 @@ from shared.azure.refusals import queue_access
 from shared.azure.transport import STORAGE_RETRIES, ServerTimeTransport
 from shared.settings.connections import StorageConnection
 from shared.values.concurrency import task_runner
+from shared.values.messages import TextsNotSent
 from shared.values.redaction import redacting
-from shared.values.sending import TextsNotSent
 from shared.values.text import one_line
 
 AT_ONCE_MAX = 16

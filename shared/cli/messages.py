@@ -14,9 +14,8 @@ import typer
 from shared import settings
 from shared.cli.command import Answer, Misused, command, say
 from shared.messaging.batch_sender import WINDOW_PASSED, BatchSender
-from shared.messaging.errors import SendingStopped
 from shared.messaging.lines import read_messages
-from shared.messaging.model import Progress
+from shared.messaging.model import Progress, SendingStopped
 from shared.messaging.send_state import RetryBudget
 from shared.settings.connections import ServiceBusConnection
 from shared.values.messages import (

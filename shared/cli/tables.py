@@ -52,7 +52,7 @@ def decisions(lines: Sequence[JsonObject]) -> None:
 
 
 def reasons(lines: Sequence[JsonObject]) -> None:
-    """Each line with the recommendations of all rules, the limits, and the evidence."""
+    """Each line with the recommendations of all policies, the limits, and the evidence."""
     for line in lines:
         head = f"{line['time']}  {line['kind']}  {_change(line)}  {line['reason']}"
         _print(Text(head, style="bold" if line["applies"] else ""))

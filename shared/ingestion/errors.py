@@ -6,7 +6,7 @@ events are delivered again.
 
 from __future__ import annotations
 
-from shared.values.sending import TextsNotSent
+from shared.values.messages import TextsNotSent
 
 
 class IngestionError(Exception):

@@ -12,11 +12,18 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
+from typing import Protocol
 
-from shared.messaging.errors import SendingStopped
-from shared.messaging.model import BATCH_MESSAGES_MAX, BatchLimits, Progress, SendRequest
+from shared.messaging.model import (
+    BATCH_MESSAGES_MAX,
+    Batch,
+    BatchLimits,
+    EncodedMessage,
+    Progress,
+    SendingStopped,
+    SendRequest,
+)
 from shared.messaging.packing import build_request
-from shared.messaging.ports import BatchLink
 from shared.messaging.send_state import (
     Outcome,
     RetryBudget,
@@ -29,6 +36,31 @@ from shared.messaging.send_state import (
     window_passed,
 )
 from shared.values.messages import LinkFailed, Message, Order, Result
+
+
+class BatchLink(Protocol):
+    """A link to one queue or topic."""
+
+    def prepare(self, messages: Sequence[Message]) -> list[EncodedMessage]:
+        """Encode each message once, or at least compute its size. Raises UnsendableMessage."""
+        ...
+
+    async def open(self) -> BatchLimits:
+        """Open the link, or open it again if it is broken. Returns the limits that the link states.
+        Raises LinkFailed if another attempt cannot help, and ConnectionError if another attempt may
+        help.
+        """
+        ...
+
+    async def send(self, batch: Batch) -> Outcome:
+        """Send a batch once, without any retry.
+
+        Raises LinkFailed if another attempt cannot help, and ConnectionError if no link is open.
+        """
+        ...
+
+    async def close(self) -> None: ...
+
 
 WINDOW_PASSED = "messages may have arrived, and the queue detects duplicates only for"
 Sleep = Callable[[float], Awaitable[None]]

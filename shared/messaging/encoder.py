@@ -15,8 +15,7 @@ from functools import lru_cache
 from struct import Struct
 from typing import Any
 
-from shared.messaging.errors import UnsendableMessage
-from shared.messaging.model import EncodedMessage
+from shared.messaging.model import EncodedMessage, UnsendableMessage
 from shared.values.messages import NAMED_MAX, Body, Message, Rows, Scalar
 from shared.values.text import quoted
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from shared.messaging.errors import BadLines
+from shared.messaging.model import BadLines
 from shared.values.messages import NAMED_MAX, Message
 from shared.values.text import one_line, quoted
 

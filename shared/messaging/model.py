@@ -1,4 +1,4 @@
-"""The values of messaging: messages, batches, limits and results.
+"""The values of messaging: messages, batches, limits, results and errors.
 
 Times are timezone-aware; sizes are in bytes on the wire.
 """
@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from shared.values.messages import Message, Refusal
+from shared.values.messages import NAMED_MAX, Message, MessagingError, Refusal, Result
 
 BATCH_MESSAGES_MAX = 4500
 """The most messages, even small ones, that the Standard tier accepts in one batch."""
@@ -103,3 +103,30 @@ class Progress:
     sent: int
     total: int
     batches: int
+
+
+class BadLines(MessagingError):
+    """Some lines do not describe a message; nothing was sent."""
+
+    def __init__(self, shown: Sequence[str], count: int) -> None:
+        more = f"\n… and {count - len(shown)} more" if count > len(shown) else ""
+        super().__init__("\n".join(shown) + more)
+
+
+class UnsendableMessage(MessagingError):
+    """Service Bus cannot accept a message: a field is too long, or has a type that AMQP lacks."""
+
+
+class SendingStopped(MessagingError):
+    """Sending was given up before all messages were sent. The messages in ``unsent`` can be sent
+    again, with the same ids. Those that ``unknown`` names may have arrived nevertheless. ``result``
+    describes what was sent.
+    """
+
+    def __init__(
+        self, reason: str, result: Result, unsent: Sequence[Message], unknown: Sequence[str] = ()
+    ) -> None:
+        self.result, self.unsent, self.unknown = result, tuple(unsent), tuple(unknown)
+        more = f" and {len(unknown) - NAMED_MAX} more" if len(unknown) > NAMED_MAX else ""
+        shown = f"; may have arrived: {', '.join(unknown[:NAMED_MAX])}{more}" if unknown else ""
+        super().__init__(f"sending stopped with {len(unsent)} message(s) unsent: {reason}{shown}")

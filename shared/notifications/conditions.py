@@ -9,7 +9,7 @@ from types import MappingProxyType
 from typing import Any, TypedDict
 
 from shared.values.news import News, NewsKind, Severity
-from shared.values.shown import shown
+from shared.values.text import shown
 
 
 class ConditionShown(TypedDict):

@@ -125,7 +125,7 @@ class RuleSettings(SettingsModel):
         "with *Monitoring Reader* on the namespaces, which `ServiceBusNamespaceIds` must name: "
         "see [security](security.md#reading-counts)")
     planning_step_seconds: Annotated[float, Bounds(0.1, 480)] = setting("PlanningStepSeconds",
-        "seconds", 60, "time step in which the default rule plans")
+        "seconds", 60, "time step in which the default policy plans")
     dry_run: bool = setting("DryRun", "true or false", "false",
         "decide and log, but change nothing; `true` in the example", example="true")
 
@@ -145,7 +145,7 @@ class TimingSettings(SettingsModel):
         15, "wait before the first retry if the plan is busy or slow; each further wait is twice "
         "as long, up to 16 times this value, unless the service says how long to wait")
     deadline_seconds: Annotated[float, Bounds(1, 86_400)] = setting("ActionDeadlineSeconds",
-        "seconds", 600, "time after which an action is abandoned and the rule decides again")
+        "seconds", 600, "time after which an action is abandoned and the policy decides again")
     failure_hold_seconds: Annotated[float, Bounds(1, 3600)] = setting("FailureHoldSeconds",
         "seconds", 60, "wait after a refused action")
 

@@ -100,9 +100,9 @@ def checked(hint: Any, content: Any, name: str) -> Any:
         return utc(content)
     if kind is tuple:
         return tuple([checked(args[0], each, name) for each in content])
-    if types is dict and kind is not Mapping:
-        return _nested(kind, content)
-    return content if kind in KINDS else kind(content)
+    if kind in KINDS:
+        return content
+    return _nested(kind, content) if types is dict else kind(content)
 
 
 def _nested(of: Any, content: Mapping[str, Any]) -> Any:

@@ -154,4 +154,4 @@ def declared_by(hint: Any) -> tuple[Any, Bounds | None, Check | None]:
         return hint, None, one_of(get_args(hint))
     kind, *declared = get_args(hint) if get_origin(hint) is Annotated else (hint,)
     bounds = next((each for each in declared if isinstance(each, Bounds)), None)
-    return kind, bounds, next((each for each in declared if callable(each)), None)
+    return kind, bounds, next((cast(Check, each) for each in declared if callable(each)), None)

@@ -1,4 +1,4 @@
-"""Calls of the user's code, which may raise anything, log, and never return."""
+"""Calls that may raise anything, log, and never return: of the user's code, and of checks."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import asyncio
 import logging
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import Future, wait
 from contextlib import suppress
 from contextvars import ContextVar, copy_context
@@ -109,3 +109,17 @@ def answers(works: Sequence[Callable[[], T]], seconds: float) -> list[Future[T]]
     for call in calls:
         call.log_lines()
     return futures
+
+
+async def check(
+    timeout_seconds: float, subject: str, what: str, told: Awaitable[str]
+) -> dict[str, Any]:
+    """The result of one check: what ``told`` returns, or the error that it raises."""
+    try:
+        async with asyncio.timeout(timeout_seconds):
+            text, ok = await told, True
+    except TimeoutError:
+        text, ok = f"no answer within {timeout_seconds:g} s", False
+    except Exception as error:  # any failure is a result, so that the other checks continue
+        text, ok = f"{type(error).__name__}: {error}", False
+    return {"resource": subject, "what": what, "ok": ok, "told": text}

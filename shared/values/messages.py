@@ -136,3 +136,12 @@ class MessageSender(Protocol):
     async def send(self, messages: Sequence[Message], order: Order = ...) -> Result:
         """Raises MessagingError."""
         ...
+
+
+class TextsNotSent(Exception):
+    """Some of several texts are not known to be sent."""
+
+    def __init__(self, reason: str, sent: frozenset[int]) -> None:
+        super().__init__(reason)
+        self.sent = sent
+        """The positions of the sent ones among the texts of the call."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
+from numbers import Real
 from typing import Any
 
 from shared.values.measurements import MEASURE_MAX, Metric
@@ -82,9 +83,9 @@ def _time_and_value(metric: Metric) -> tuple[str | float, ...]:
 
 def measure(value: object) -> float | None:
     """The value if it is a number from 0 to ``MEASURE_MAX``, else None. Text is not a number."""
-    if isinstance(value, bool) or not isinstance(value, int | float):
+    if isinstance(value, bool) or not isinstance(value, Real):
         return None
-    return float(value) if 0 <= value <= MEASURE_MAX else None  # false for NaN too
+    return float(value) if 0 <= value <= MEASURE_MAX else None  # type: ignore[operator]  # false for NaN
 
 
 def format_time(time: datetime) -> str:

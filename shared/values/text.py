@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from reprlib import Repr
-from typing import Annotated
+from typing import Annotated, Any, TypeVar, cast
 
 TimeText = Annotated[str, "date-time"]
 """A time in ISO 8601 with a time zone, as JSON shows it. The annotation is the format that JSON
@@ -150,3 +150,18 @@ def _written(value: object) -> Iterator[str]:
         yield f"an integer of {value.bit_length()} bits"
     else:
         yield _SHORT.repr(value)
+
+
+T = TypeVar("T")
+
+
+def shown(kind: type[T], source: object, time: Callable[[datetime], str], **others: Any) -> T:
+    """The fields of a TypedDict: from ``others``, or else the attributes of ``source`` of the same
+    names. ``time`` writes a datetime as text.
+    """
+
+    def of(name: str) -> Any:
+        value = others[name] if name in others else getattr(source, name)
+        return time(value) if isinstance(value, datetime) else value
+
+    return cast("T", {name: of(name) for name in kind.__annotations__})

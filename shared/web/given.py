@@ -151,7 +151,7 @@ def check_length(request: Request, bytes_max: int) -> None:
         raise Refused(411, NO_LENGTH)
 
 
-READERS: Mapping[type, tuple[re.Pattern[str], Callable[[str], Any]]] = {
+READERS: Mapping[object, tuple[re.Pattern[str], Callable[[str], Any]]] = {
     bool: (re.compile("true|false"), lambda text: text == "true"),
     int: (re.compile("-?[0-9]{1,20}"), int),
     float: (re.compile(r"-?[0-9]{1,20}(?:\.[0-9]{1,20})?(?:[eE][+-]?[0-9]{1,3})?"), float),

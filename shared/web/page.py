@@ -4,25 +4,34 @@ from __future__ import annotations
 
 import secrets
 from asyncio import gather
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
+from typing import TypedDict
 
 from pydantic import ConfigDict, Field
 
 from shared.notifications.conditions import LastingCondition
 from shared.values.news import Severity
 from shared.web.board import Board, HistoryHours, Shown, card
-from shared.web.http import SECURITY_HEADERS, Reply, in_time
+from shared.web.http import SECURITY_HEADERS, Reply, in_time, json_reply
 from shared.web.operation import failure, operation
 from shared.web.rendering import render
-from shared.web.settings_http import SettingsProblems
 
 STATIC = Path(__file__).parent / "static"
+NEXT_STEP = "Correct the settings or scaling_rules.py. The app restarts by itself."
 SEE_LOG = "See the log of the function app for details."
 SEVERITIES = (Severity.ERROR, Severity.WARNING, Severity.INFO)
 SHOWN_IN = {"hub": "breakers", "set-aside": "dead-letters"}
 """The panels that have no heading of their own, and the panel that shows them."""
+
+
+class SettingsProblems(TypedDict):
+    """What is wrong with settings and rules. Until it is corrected, only ``dashboard`` and
+    ``settings_check`` run."""
+
+    problems: list[str]
+    next_step: str
 
 
 class OfDashboard(HistoryHours):
@@ -101,3 +110,10 @@ def _text(name: str) -> str:
 
 
 OPERATIONS = (dashboard,)
+
+
+@operation("GET", "dashboard")
+async def settings_problems(problems: Sequence[str]) -> Reply:
+    """What is wrong with settings and rules, in place of the dashboard."""
+    told: SettingsProblems = {"problems": list(problems), "next_step": NEXT_STEP}
+    return json_reply(told, 503)

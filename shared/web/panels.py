@@ -12,8 +12,7 @@ from shared.ingestion.breaker.state import Breaker, BreakerMode
 from shared.ingestion.model import DeadLetter, Stream
 from shared.ingestion.operating.breaker_controller import BreakerView
 from shared.values.news import stamp
-from shared.values.shown import shown
-from shared.values.text import TimeText
+from shared.values.text import TimeText, shown
 from shared.web.board import TrendDay, TrendSeries
 
 if TYPE_CHECKING:

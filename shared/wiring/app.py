@@ -112,7 +112,7 @@ class App:
         """The warnings by the action under which they are logged."""
         return {
             "setting_unknown": checks.warnings(self.settings),
-            "host_json_doubtful": checks.host_json_warnings(self.settings),
+            "host_json_doubtful": self.checked.host_json,
             "rule_doubtful": misread_totals(self.resources.values()),
             "rule_renamed": self.checked.renamed,
         }

@@ -13,7 +13,7 @@ from functools import partial
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 from warnings import catch_warnings, simplefilter, warn_explicit
 
 from shared import settings as settings_module
@@ -57,6 +57,8 @@ class Checked:
     periods: Sequence[Period] = ()
     outages: tuple[type[Exception], ...] = ()
     handling: Handling | None = None
+    host_json: Sequence[str] = ()
+    """A warning for each value in host.json that limits what the app does or says."""
     renamed: Sequence[str] = ()
     """Names that scaling_rules.py still uses although they were replaced."""
 
@@ -64,7 +66,7 @@ class Checked:
 def check(environ: Mapping[str, str] | None = None) -> Checked:
     """Check these settings, or those of the process. Raises SettingsError with every problem."""
     loaded, all_problems = settings_module.parse(environ)
-    all_problems += _attempt(all_problems, partial(_host_json_problems, loaded)) or []
+    host_json = _attempt(all_problems, partial(_host_json, loaded)) or ()
     before = len(all_problems)
     renamed: list[str] = []
     declared = _attempt(all_problems, partial(_declared_resources, loaded, renamed))
@@ -93,9 +95,8 @@ def check(environ: Mapping[str, str] | None = None) -> Checked:
         names = ", ".join(sorted(unnamed))
         raise SettingsError([f"{NAMESPACES_SETTING} has no namespace of {names}: {needed}"])
     resources = {each.name: with_counts(each, namespaces) for each in declared}
-    return Checked(
-        loaded, resources, data_set_periods or (), outage_classes or (), own_handling, renamed
-    )
+    used = data_set_periods or (), outage_classes or (), own_handling
+    return Checked(loaded, resources, *used, host_json, renamed)
 
 
 def _wrong_entities(loaded: Settings, declared: Sequence[Resource]) -> list[str]:
@@ -240,49 +241,42 @@ def _declared_resources(loaded: Settings, renamed: list[str]) -> Sequence[Resour
     return declared
 
 
-def _host_json_problems(loaded: Settings) -> list[str]:
-    """Why the app could not work with its host.json. Raises SettingsError."""
-    folder, document = _host_document(loaded)
+def _host_json(loaded: Settings) -> list[str]:
+    """A warning for each value in host.json that limits what the app does or says. Raises
+    SettingsError, also if the app could not work with it.
+    """
+    folder = app_folder(loaded.environ)
+    try:
+        document = host_document(folder, loaded.environ) if folder else {}
+    except (OSError, ValueError, RecursionError) as error:
+        raise SettingsError([f"{HOST_JSON}: {type(error).__name__}: {error}"]) from error
     encoding = host_value(document, ENCODING, "base64")
-    if folder is None or str(encoding).lower() in ("none", "0"):
-        return []
-    return [
-        f"{_host_json(loaded, ENCODING)}: {ENCODING} is {encoding!r} (if not set, base64): must be "
-        '"none", because the app sends plain text to its queues and no function could read it'
-    ]
-
-
-def host_json_warnings(loaded: Settings) -> tuple[str, ...]:
-    """A warning for each value in host.json that limits what the app does or says."""
-    _, document = _host_document(loaded)
+    if folder and str(encoding).lower() not in ("none", "0"):
+        raise SettingsError(
+            [
+                f"{_place(loaded, ENCODING)}: {ENCODING} is {encoding!r} (if not set, base64): "
+                'must be "none", because the app sends plain text to its queues and no function '
+                "could read it"
+            ]
+        )
     told = []
     prefix = host_value(document, ROUTES, API)
     if str(prefix).strip("/").lower() != API:
-        place = f"{_host_json(loaded, ROUTES)}: {ROUTES} is {prefix!r}"
+        place = f"{_place(loaded, ROUTES)}: {ROUTES} is {prefix!r}"
         told.append(f"{place}: links in notifications begin with /{API}/ and will not work")
     timeout = host_value(document, TIMEOUT, "-1")
     with suppress(ValueError):  # the host refuses to start
         unlimited = str(timeout).strip() == "-1"
         if not unlimited and time_span(str(timeout)).total_seconds() < TIMEOUT_SECONDS_MIN:
             told.append(
-                f"{_host_json(loaded, TIMEOUT)}: {TIMEOUT} is {timeout}: must be at least "
+                f"{_place(loaded, TIMEOUT)}: {TIMEOUT} is {timeout}: must be at least "
                 f"{timedelta(seconds=TIMEOUT_SECONDS_MIN)}, because the app waits for up to "
                 f"{INVOCATION_SECONDS_MAX:g} s, and the host stops all functions at its limit"
             )
-    return tuple(told)
+    return told
 
 
-def _host_document(loaded: Settings) -> tuple[Path | None, Mapping[str, Any]]:
-    """The folder of the app, and host.json with the settings that override it. Raises
-    SettingsError."""
-    folder = app_folder(loaded.environ)
-    try:
-        return folder, host_document(folder, loaded.environ) if folder else {}
-    except (OSError, ValueError, RecursionError) as error:
-        raise SettingsError([f"{HOST_JSON}: {type(error).__name__}: {error}"]) from error
-
-
-def _host_json(loaded: Settings, path: str) -> str:
+def _place(loaded: Settings, path: str) -> str:
     """Where the value at the path comes from: the setting that overrides it, or the file."""
     override = f"{OVERRIDE}__{path.replace('.', '__')}"
     return override if loaded.environ.get(override) else HOST_JSON

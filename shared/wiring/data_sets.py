@@ -5,9 +5,9 @@ from __future__ import annotations
 from functools import cached_property
 
 from shared.trends.datasets.arrivals import decode_arrival
-from shared.trends.datasets.flows import poison, process_dataset, telemetry_arrived
+from shared.trends.datasets.flows import process_dataset, telemetry_arrived
 from shared.trends.datasets.flows.check_queues import CheckOnce
-from shared.trends.datasets.ports import ClaimStore
+from shared.trends.datasets.flows.process_dataset import ClaimStore
 from shared.trends.datasets.processing import decode_work
 from shared.values.messages import MessageSender
 from shared.wiring.checks import PROCESSING_CONNECTION
@@ -31,7 +31,7 @@ class DataSetParts(Parts):
         await process_dataset.process_data_set(work, holder, self.claims, recompute, sender)
 
     def log_poison(self, text: str, message_id: str) -> None:
-        poison.log_poison(text, message_id)
+        telemetry_arrived.log_poison(text, message_id)
 
     @cached_property
     def processing_sender(self) -> MessageSender:

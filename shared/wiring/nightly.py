@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from shared.settings.nightly import LOCAL_FOLDER, NightlySettings
-from shared.trends.datasets.ports import Recompute
+from shared.trends.datasets.flows.process_dataset import Recompute
 from shared.trends.datasets.processing import DatasetWork
 from shared.trends.nightly import runs
 from shared.trends.nightly.flows.demand import demand_nightly, demand_period

@@ -22,7 +22,7 @@ from zoneinfo import ZoneInfo
 import msgspec
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
+import pyarrow.compute
 from msgspec import Meta, Raw
 from pandas.util import hash_array  # type: ignore[import-untyped]
 
@@ -75,6 +75,8 @@ EMPTY: dict[str, Any] = {}
 NO_VALUE = Raw()
 COLUMNS_MAX = 100
 """The most columns that a decoder adds. Lines with still other columns are read singly."""
+pc: Any = pyarrow.compute
+"""Type checkers do not know its functions: they are generated."""
 NEAR = 100
 """The distance in lines up to which a copy is beside the record that it repeats."""
 
@@ -474,9 +476,9 @@ def _value(line: Line, measurement: str) -> float | None:
 
 def _hashed(texts: Sequence[str | bytes]) -> Any:
     """A hash of 64 bits for each text: SipHash with pandas' fixed key, equal on all machines."""
-    array = np.empty(len(texts), object)
+    array: Any = np.empty(len(texts), object)
     array[:] = texts
-    return hash_array(array, categorize=False)
+    return hash_array(array, categorize=False)  # pyright: ignore[reportCallIssue]
 
 
 def _notice(file: SourceFile, reason: Reason, field: str, detail: str) -> Row:

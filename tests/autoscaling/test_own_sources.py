@@ -10,6 +10,7 @@ import threading
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -175,7 +176,7 @@ FAILURES: list[tuple[Any, str]] = [
             (None, "None"), (True, "True"), (1e16, "1e+16"), ({"open": 1}, "{'open': 1}"),
         ]
     ],
-    (lambda _: 10**400, "OverflowError"),
+    (lambda _: 10**400, "must be a number from 0 to 1e+15"),
     (lambda _: [1.0], "returned 1.0 among its samples: must be a MetricValue"),
     (lambda _: MetricValue(datetime(2026, 1, 1), 1.0), "must be a time in UTC"),  # noqa: DTZ001
     (lambda _: MetricValue(NOW, float("nan")), "returned nan"),
@@ -197,6 +198,11 @@ async def test_a_read_that_gives_no_value_is_missing_and_says_why(
     assert caplog.messages == [
         f"[source_failed] plan-1: mine could not be read, so it is skipped: {reason}"
     ]
+
+
+async def test_a_value_of_any_class_of_real_numbers_counts() -> None:
+    (_, sample) = (await collected(memory(), mine=Own(lambda _: Fraction(5, 2)))).metrics
+    assert (type(sample.value.value), sample.value.value) == (float, 2.5)
 
 
 async def test_a_source_that_blocks_delays_nothing_and_is_not_read_again_before_it_ends() -> None:
@@ -353,11 +359,32 @@ class Broken(Source):
 
 
 class Late(Source):
-    usual_lag_seconds = "soon"  # type: ignore[assignment]
-    counts_backlog = 1  # type: ignore[assignment]
+    usual_lag_seconds = "soon"
+    counts_backlog = 1
 
     async def read(self, _at: Reading) -> float:
         return 1.0
+
+
+@dataclass(frozen=True)
+class Telling(Own):
+    """Tells about itself in each way that a type checker accepts without a remark."""
+
+    counts_backlog = True
+    usual_lag_seconds: float = 30
+    highest: float = 9
+
+    @property
+    def roles(self) -> tuple[str, ...]:
+        return ("Reader of jobs",)
+
+
+def test_a_fact_may_be_an_attribute_a_field_or_a_property() -> None:
+    declared = resource(metrics={"backlog": SOURCE, "mine": Telling(not_asked)})
+    told = declared.source("mine")
+    assert problems([declared]) == []
+    assert (told.counts_backlog, told.usual_lag_seconds, told.highest) == (True, 30, 9)
+    assert told.roles == ("Reader of jobs",)
 
 
 @pytest.mark.parametrize(

@@ -32,7 +32,7 @@ from shared.ingestion.model import (
 )
 from shared.ingestion.store.breakers import BreakerStore
 from shared.ingestion.store.events import EventStore
-from shared.trends.nightly.metering import of_dates
+from shared.trends.nightly.flows.run_manager import of_dates
 from shared.trends.nightly.model import Demand, Run, RunState
 from shared.values.measurements import CAPACITY_METRIC, Metric, MetricValue
 from tests.builders import NOW, as_message, resource

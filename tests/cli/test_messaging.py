@@ -23,8 +23,8 @@ from shared.cli import messages
 from shared.cli.command import DONE, FAILED, WRONG
 from shared.cli.main import main
 from shared.messaging.batch_sender import BatchSender
-from shared.messaging.errors import BadLines
 from shared.messaging.lines import read_messages
+from shared.messaging.model import BadLines
 from tests.emulators.rig import Bus, bus_in_thread
 
 Write = Callable[[str], str]

@@ -69,7 +69,7 @@ def test_the_rules_page_explains_each_public_name_of_autoscaling() -> None:
 
 
 def test_the_rules_page_explains_every_member_that_a_policy_may_offer() -> None:
-    section = RULES.split("## A rule of your own")[1].split("\n## ")[0]
+    section = RULES.split("## A policy of your own")[1].split("\n## ")[0]
     assert set(re.findall(r"^\| `(\w+)", section, re.MULTILINE)) == set(OFFERS)
 
 

@@ -27,7 +27,7 @@ from shared.ingestion.events.ingest import log_report
 from shared.ingestion.events.process_batch import Report
 from shared.ingestion.model import COMPACTED, Gap
 from shared.notifications.notifiers import LogNotifier
-from shared.trends.datasets import flows as dataset_flows
+from shared.trends.datasets.flows import telemetry_arrived
 from shared.values.measurements import CAPACITY_METRIC, Metric, MetricValue
 from shared.values.news import News
 from tests.builders import NOW, TIMING, as_message, resource
@@ -154,7 +154,7 @@ async def poison_action() -> None:
 
 
 async def poison_arrival() -> None:
-    dataset_flows.poison.log_poison("{}", "m1")
+    telemetry_arrived.log_poison("{}", "m1")
 
 
 async def gap(reason: str) -> None:

@@ -16,8 +16,8 @@ from local.azurite import Azurite
 from local.functions_host import FunctionsHost, InvocationCounts, service_bus_listener
 from shared.azure import transport
 from shared.messaging.batch_sender import BatchSender
-from shared.messaging.errors import SendingStopped
 from shared.messaging.link import ServiceBusLink
+from shared.messaging.model import SendingStopped
 from shared.messaging.send_state import RetryBudget
 from shared.settings.connections import ServiceBusConnection
 from shared.trends.datasets.queue_settings import ServiceBusQueueReader

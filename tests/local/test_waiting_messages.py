@@ -20,8 +20,7 @@ from local.functions_host import FunctionsHost, InvocationCounts
 from local.twins.datasets import MemoryClaims
 from shared.messaging.batch_sender import BatchSender
 from shared.settings.connections import ServiceBusConnection
-from shared.trends.datasets.flows.process_dataset import LEASE
-from shared.trends.datasets.ports import ClaimStore
+from shared.trends.datasets.flows.process_dataset import LEASE, ClaimStore
 from shared.trends.datasets.processing import DatasetWork, processing_message
 from shared.values.messages import Message, MessageSender
 from shared.wiring.app import App

@@ -14,8 +14,7 @@ import pytest
 from local.twins.messaging import Fault, MemoryLink, MemoryQueue
 from shared.messaging.batch_sender import BatchSender
 from shared.messaging.encoder import encode_all
-from shared.messaging.errors import SendingStopped, UnsendableMessage
-from shared.messaging.model import Batch, BatchLimits
+from shared.messaging.model import Batch, BatchLimits, SendingStopped, UnsendableMessage
 from shared.messaging.packing import build_request
 from shared.messaging.send_state import (
     Accepted,

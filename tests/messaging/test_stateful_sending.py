@@ -19,10 +19,9 @@ from local.amqp_broker.model.entities import Queue
 from local.amqp_broker.model.properties import QueueProperties
 from local.twins.messaging import Fault as LinkFault
 from local.twins.messaging import MemoryLink, MemoryQueue
-from shared.messaging.batch_sender import BatchSender
-from shared.messaging.errors import SendingStopped, UnsendableMessage
+from shared.messaging.batch_sender import BatchLink, BatchSender
 from shared.messaging.link import ServiceBusLink
-from shared.messaging.ports import BatchLink
+from shared.messaging.model import SendingStopped, UnsendableMessage
 from shared.messaging.send_state import RetryBudget
 from shared.settings.connections import ServiceBusConnection
 from shared.values.messages import LinkFailed, Message, Order, Result

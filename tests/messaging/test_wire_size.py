@@ -16,8 +16,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shared.messaging.encoder import ID_LENGTH_MAX, TTL_SECONDS_MAX, encode, encode_all
-from shared.messaging.errors import UnsendableMessage
 from shared.messaging.filling import client_message
+from shared.messaging.model import UnsendableMessage
 from shared.messaging.wire_size import envelope_bytes, section_bytes
 from shared.values.messages import Message, Rows
 

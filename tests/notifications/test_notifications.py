@@ -18,8 +18,8 @@ from shared.autoscaling.deciding.decide import EntryKind, LogEntry
 from shared.autoscaling.declaring import Limits
 from shared.autoscaling.flows import notify as resource_news
 from shared.autoscaling.flows import scaling_logic
+from shared.autoscaling.flows.notify import events
 from shared.autoscaling.operating.conditions import conditions
-from shared.autoscaling.operating.log_news import events
 from shared.autoscaling.policy import Recommendation
 from shared.autoscaling.ports import Snapshot
 from shared.autoscaling.state import ScalingState

@@ -32,8 +32,8 @@ from shared.autoscaling.store.rows import (
 from shared.autoscaling.store.tables import log_row
 from shared.ingestion.errors import BadDelivery
 from shared.ingestion.events.trigger_batch import SEQUENCE_MAX, parse_batch
-from shared.messaging.errors import BadLines
 from shared.messaging.lines import read_messages
+from shared.messaging.model import BadLines
 from shared.trends.datasets.arrivals import decode_arrival
 from shared.trends.datasets.errors import UnreadableMessage
 from shared.trends.datasets.flows import telemetry_arrived

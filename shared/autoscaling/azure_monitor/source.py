@@ -50,11 +50,11 @@ class AzureMonitorMetric(Source):
         return await at.using(lambda services: services.azure_monitor(self))
 
     @property
-    def usual_lag_seconds(self) -> float:  # type: ignore[override]
+    def usual_lag_seconds(self) -> float:
         return usual_lag_seconds(grain_of(self.time_grain))
 
     @property
-    def highest(self) -> float | None:  # type: ignore[override]
+    def highest(self) -> float | None:
         return 100.0 if "percent" in self.metric.lower() else None
 
     @property
@@ -66,7 +66,7 @@ class AzureMonitorMetric(Source):
         return self.streamed
 
     @property
-    def needs_hub(self) -> bool:  # type: ignore[override]
+    def needs_hub(self) -> bool:
         return self.streamed
 
     @property

@@ -153,7 +153,7 @@ def _highest(resource: Resource, name: str, history: Window) -> float:
     if highest is None and name in said(resource.policy, "utilisation_names"):
         highest = SHARE_MAX
     if highest is not None:
-        return max(highest, seen)
+        return max(float(highest), seen)
     return max(PLAUSIBLE, PLAUSIBLE_FACTOR * seen)
 
 

@@ -151,7 +151,7 @@ def misread_totals(resources: Iterable[Resource]) -> list[str]:
         "TargetTracking"
         for resource in resources
         for name in described(resource.policy).utilisation_names
-        if resource.source(name).is_total
+        if (source := resource.source(name)).is_total or source.counts_backlog
     ]
 
 

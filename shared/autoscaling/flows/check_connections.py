@@ -15,7 +15,7 @@ from shared.autoscaling.flows.reading import Answer, Undated, is_own, read_sourc
 from shared.autoscaling.policy import Resource
 from shared.autoscaling.ports import Permissions, StateStore
 from shared.autoscaling.sources import Services, Source
-from shared.values.checks import check
+from shared.values.calls import check
 
 
 async def check_all(

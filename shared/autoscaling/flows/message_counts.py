@@ -44,7 +44,7 @@ without any.
 """
 NEVER = datetime.max.replace(tzinfo=UTC)
 
-ESTIMATED = "estimated from the backlog, and the default rule plans with the low end of it"
+ESTIMATED = "estimated from the backlog, and the default policy plans with the low end of it"
 MEANWHILE = f"Meanwhile the rate per instance stays as it was counted, or is {ESTIMATED}"
 
 

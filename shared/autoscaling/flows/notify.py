@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from datetime import datetime
 
-from shared.autoscaling.deciding.decide import EntryKind
+from shared.autoscaling.deciding.decide import EntryKind, LogEntry
 from shared.autoscaling.errors import StateUnreadable
 from shared.autoscaling.flows.poison import UNATTRIBUTED
 from shared.autoscaling.operating.conditions import ENTRIES, conditions, state_unreadable
-from shared.autoscaling.operating.log_news import events
 from shared.autoscaling.policy import Resource
 from shared.autoscaling.ports import StateStore
 from shared.notifications.ports import Observed
+from shared.values.news import News, NewsKind, Severity
 
 ENTRIES_MAX = 20_000
 """The most log entries that are read. Fifty metrics with a decision every 15 s write as many in an
@@ -52,3 +52,34 @@ async def collect_news(
         [found for answer in answers for found in answer.conditions],
         [name for answer in answers for name in answer.unread],
     )
+
+
+EVENTS = {
+    EntryKind.CONFIRMED: (NewsKind.SCALED, Severity.INFO),
+    EntryKind.FAILED: (NewsKind.SCALING_REFUSED, Severity.ERROR),
+    EntryKind.POISON: (NewsKind.POISON, Severity.WARNING),
+    EntryKind.OVERRIDE: (NewsKind.OVERRIDE, Severity.INFO),
+    EntryKind.MANUAL_CHANGE: (NewsKind.MANUAL_CHANGE, Severity.WARNING),
+}
+
+
+def events(entries: Iterable[LogEntry]) -> Iterator[News]:
+    """The news of those log entries that operators are notified of."""
+    for each in entries:
+        if each.kind not in EVENTS:
+            continue
+        kind, severity = EVENTS[each.kind]
+        changed = each.current is not None and each.current != each.desired
+        what = f"{each.current} → {each.desired}" if changed else str(each.kind).replace("_", " ")
+        if changed and each.kind is EntryKind.FAILED:
+            what += " failed"
+        yield News(
+            news_id=f"{each.resource_name}/{each.kind}/{each.entry_id}",
+            kind=kind,
+            subject=each.resource_name,
+            time=each.time,
+            headline=f"{each.resource_name}: {what}",
+            text=each.reason,
+            severity=severity,
+            data={"current": each.current, "desired": each.desired, "epoch": each.epoch},
+        )

@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from inspect import isawaitable
-from numbers import Real
 from typing import Any
 
 from shared.autoscaling.errors import ReadFailed
@@ -19,6 +18,7 @@ from shared.autoscaling.sources import Reading, Services, Source
 from shared.values.calls import DaemonCall, error_text
 from shared.values.measurements import MEASURE_MAX, MetricValue
 from shared.values.redaction import redacted
+from shared.values.samples import measure
 from shared.values.text import one_line, quoted
 
 SAMPLES_MAX = 1000
@@ -123,12 +123,9 @@ def _dated(sample: object) -> MetricValue:
 
 
 def _number(value: object) -> float:
-    """The value of a measurement. A bool is no number."""
-    if isinstance(value, Real) and not isinstance(value, bool):
-        known = float(value)
-        if 0 <= known <= MEASURE_MAX:  # false for NaN, too
-            return known
-    raise ReadFailed(f"returned {_shown(value)}: must be a number from 0 to {MEASURE_MAX:g}")
+    if (known := measure(value)) is None:
+        raise ReadFailed(f"returned {_shown(value)}: must be a number from 0 to {MEASURE_MAX:g}")
+    return known
 
 
 def _shown(value: object) -> str:

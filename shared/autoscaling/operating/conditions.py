@@ -199,13 +199,13 @@ def _at_maximum(
 
 def _unfallen(resource: Resource, state: ScalingState, now: datetime) -> Iterator[LastingCondition]:
     for each in unfallen(resource, state):
-        meaning = waiting(resource, state, each, now)
+        meaning = _waiting(resource, state, each, now)
         yield LastingCondition(
             each.stall.metric, WARNING, each.text, *meaning, kind=NewsKind.BACKLOG_UNFALLEN
         )
 
 
-def waiting(
+def _waiting(
     resource: Resource, state: ScalingState, found: Unfallen, now: datetime
 ) -> tuple[str, str]:
     """How long the items of a backlog may have waited, and what to check.

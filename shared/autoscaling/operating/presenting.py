@@ -12,7 +12,6 @@ from datetime import datetime
 from typing import Any
 
 from shared.autoscaling.acting.actions import as_of
-from shared.autoscaling.acting.activation import told
 from shared.autoscaling.deciding.decide import (
     Decision,
     EntryKind,
@@ -21,9 +20,9 @@ from shared.autoscaling.deciding.decide import (
     effective_override,
 )
 from shared.autoscaling.deciding.samples import known_capacity
-from shared.autoscaling.learning.backlogs import AGE_AT_MOST, age_minutes, unfallen
+from shared.autoscaling.learning.backlogs import AGE_AT_MOST, age_minutes
 from shared.autoscaling.learning.throughput import rate_estimate
-from shared.autoscaling.operating.conditions import newest, waiting
+from shared.autoscaling.operating.conditions import newest
 from shared.autoscaling.operating.overrides import described
 from shared.autoscaling.operating.shown import (
     CandidateShown,
@@ -40,19 +39,17 @@ from shared.autoscaling.operating.shown import (
     ResourceStatus,
     RulesShown,
     SampleShown,
-    UnfallenShown,
 )
 from shared.autoscaling.operating.staleness import silences
 from shared.autoscaling.policy import Recommendation, Resource
 from shared.autoscaling.ports import Snapshot
 from shared.autoscaling.sources import Source
 from shared.autoscaling.state import ScalingState
-from shared.notifications.conditions import LastingCondition, explained
+from shared.notifications.conditions import LastingCondition
 from shared.values.measurements import CAPACITY_METRIC, Metric, MetricValue, Window
 from shared.values.redaction import redacted
 from shared.values.samples import format_time
-from shared.values.shown import shown
-from shared.values.text import one_line
+from shared.values.text import one_line, shown
 
 DECISION = EntryKind.DECISION
 
@@ -84,7 +81,6 @@ def status(
         "capacity": int(capacity.value) if capacity else None,
         "capacity_at": format_time(capacity.time) if capacity else None,
         "capacity_stale": CAPACITY_METRIC in silent,
-        "capacity_meanwhile": silent.get(CAPACITY_METRIC),
         "desired": shown(DesiredShown, desired, format_time, last_error=desired.last_error or None)
         if desired
         else None,
@@ -93,14 +89,11 @@ def status(
         "override": shown(OverrideShown, override, format_time, said=described(override))
         if override
         else None,
-        "rules": shown(RulesShown, rules, format_time, beside=told(rules, now) or None)
-        if rules
-        else None,
+        "rules": shown(RulesShown, rules, format_time) if rules else None,
         "estimate": shown(EstimateShown, estimate, format_time, said=str(estimate))
         if estimate
         else None,
         "metrics": list(_metrics(resource, state, silent, now)),
-        "unfallen": list(_unfallen(resource, state, now)),
         "newest": decision_entry(decided) if decided else None,
         "unreadable": list(snapshot.unreadable),
         "conditions": [each.to_json() for each in found],
@@ -224,14 +217,7 @@ def _metrics(
             "age_seconds": age,
             "lag_seconds": age if source.usual_lag_seconds else None,
             "stale": name in silent,
-            "meanwhile": silent.get(name),
         }
-
-
-def _unfallen(resource: Resource, state: ScalingState, now: datetime) -> Iterable[UnfallenShown]:
-    for each in unfallen(resource, state):
-        meaning = explained(*waiting(resource, state, each, now))
-        yield shown(UnfallenShown, each.stall, format_time, said=each.text, meaning=meaning)
 
 
 def _source(source: Source) -> str:

@@ -57,12 +57,10 @@ class OverrideShown(TypedDict):
 
 
 class RulesShown(TypedDict):
-    """The version of the rules that decides. ``beside`` is a sentence about another version that
-    runs too."""
+    """The version of the rules that decides."""
 
     version: str
     activated_at: TimeText
-    beside: str | None
 
 
 class EstimateShown(TypedDict):
@@ -78,7 +76,7 @@ class EstimateShown(TypedDict):
 
 
 class MetricShown(TypedDict):
-    """A metric with its newest sample, and what its silence means."""
+    """A metric with its newest sample."""
 
     name: str
     source: str
@@ -88,20 +86,10 @@ class MetricShown(TypedDict):
     age_seconds: float | None
     lag_seconds: float | None
     stale: bool
-    meanwhile: str | None
-
-
-class UnfallenShown(TypedDict):
-    """A backlog that has not fallen for long, and what that may mean."""
-
-    metric: str
-    since: TimeText
-    said: str
-    meaning: str
 
 
 class CandidateShown(TypedDict):
-    """What one rule recommends."""
+    """What one policy recommends."""
 
     rule: str
     capacity: int
@@ -148,7 +136,6 @@ class ResourceStatus(TypedDict):
     capacity: int | None
     capacity_at: TimeText | None
     capacity_stale: bool
-    capacity_meanwhile: str | None
     desired: DesiredShown | None
     mode: Mode
     mode_reason: str
@@ -156,7 +143,6 @@ class ResourceStatus(TypedDict):
     rules: RulesShown | None
     estimate: EstimateShown | None
     metrics: list[MetricShown]
-    unfallen: list[UnfallenShown]
     newest: DecisionEntry | None
     unreadable: list[str]
     conditions: list[ConditionShown]

@@ -4,7 +4,7 @@ A metric that decisions use is silent after ``Missing.after_seconds`` and the us
 source. A count of finished or incoming items may arrive minutes late, because only the rate
 per instance is learned from it. Such a metric is silent once its newest sample is too old to learn
 from. If it comes from Azure Monitor, it is never silent, because Azure Monitor publishes no values
-while no messages arrive. In both cases, an own rule for the missing metric takes precedence.
+while no messages arrive. In both cases, a declaration for the missing metric takes precedence.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def silent_after_seconds(resource: Resource, name: str) -> float:
     guards, source = resource.guards, resource.source(name)
     if name == resource.throughput.counted_metric and name not in guards.missing_by_metric:
         return math.inf if source.series else resource.kept_history_seconds
-    return guards.missing_for(name).after_seconds + source.usual_lag_seconds
+    return guards.missing_for(name).after_seconds + float(source.usual_lag_seconds)
 
 
 def _meanwhile(resource: Resource, state: ScalingState, name: str, now: datetime) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
 
 from shared.autoscaling.policies.recommendations import (
     Statistic,
@@ -42,7 +41,10 @@ class BacklogTarget(Policy):
     share: Share = 0.8
     rate_per_instance_minute: Positive | None = None
     statistic: Statistic = "latest"
-    tunable: ClassVar[Mapping[str, tuple[float, float]]] = {"share": (0.1, 1.0)}
+
+    @property
+    def tunable(self) -> Mapping[str, tuple[float, float]]:
+        return {"share": (0.1, 1.0)}
 
     @property
     def metric_names(self) -> tuple[str, ...]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from math import ceil
-from typing import Annotated, ClassVar
+from typing import Annotated
 
 from shared.autoscaling.policies.checks import no_policy
 from shared.autoscaling.policies.outlook import (
@@ -157,11 +157,10 @@ class QueueAge(Composite):
     """
     busy_share: Annotated[float, Bounds(0, 1)] = 0.5
     """The upper limit of f. An instance that would be busy for a larger share is always kept."""
-    tunable: ClassVar[Mapping[str, tuple[float, float]]] = {
-        "age_share": (0.8, 1.0),
-        "caution": (1.0, 8.0),
-        "busy_share": (0.2, 0.8),
-    }
+
+    @property
+    def tunable(self) -> Mapping[str, tuple[float, float]]:
+        return {"age_share": (0.8, 1.0), "caution": (1.0, 8.0), "busy_share": (0.2, 0.8)}
 
     @property
     def metric_names(self) -> tuple[str, ...] | None:
@@ -177,8 +176,8 @@ class QueueAge(Composite):
 
     @property
     def history_seconds(self) -> float:
-        own = LONG_STEPS * self.step_seconds
-        return max(own, described(self.until_known).history_seconds)
+        needed: float = described(self.until_known).history_seconds
+        return max(LONG_STEPS * self.step_seconds, needed)
 
     def problems(self) -> list[str]:
         """The invalid parameters, each with its value and bound."""

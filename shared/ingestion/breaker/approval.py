@@ -14,12 +14,12 @@ import binascii
 import hashlib
 import hmac
 import json
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 from shared.ingestion.errors import IngestionError
-from shared.values.stored import known_fields
 
 KEY_BYTES_MIN = 32
 TOKEN_CHARACTERS_MAX = 2048
@@ -124,3 +124,12 @@ def _check(key: bytes) -> None:
         raise ValueError(
             f"the approval key has {len(key)} bytes; generate one of at least {KEY_BYTES_MIN} bytes"
         )
+
+
+def known_fields(kind: type, stored: Mapping[str, Any]) -> dict[str, Any]:
+    """The stored fields that the data class has.
+
+    After a rollback, values of a newer version may have others, which are left out.
+    """
+    names = {each.name for each in fields(kind)}
+    return {name: value for name, value in stored.items() if name in names}

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from functools import partial
 from itertools import chain
-from typing import Any
+from typing import Any, cast
 
 from shared.ingestion.breaker.state import LONG_AGO
 from shared.ingestion.errors import HandlerTimedOut, MessageTooLarge
@@ -68,7 +68,7 @@ def handling_of(named: object) -> Handling:
             raise TypeError(f"tables is a {kind}; it must be a MetaData of SQLAlchemy")
         return named
     if callable(named):
-        return Handling(named)
+        return Handling(cast(HandlerOf, named))
     kind = type(named).__name__
     raise TypeError(f"it is a {kind}; it must be a Handling, or a function that takes a Stream")
 

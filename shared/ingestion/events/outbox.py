@@ -29,7 +29,7 @@ from shared.ingestion.model import Effect, OutboxMessage, Stream, split
 from shared.ingestion.ports import OutboxSender
 from shared.ingestion.store.events import EventStore, StoredMessage
 from shared.values.leases import is_held
-from shared.values.sending import TextsNotSent
+from shared.values.messages import TextsNotSent
 
 log = logging.getLogger(__name__)
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from shared.ingestion.ports import HubReader
-from shared.values.checks import check
+from shared.values.calls import check
 
 
 async def check_hub(

@@ -17,8 +17,7 @@ from shared.ingestion.events.stored_streams import superseded_by
 from shared.ingestion.model import Event, FailureKind, Gap
 from shared.ingestion.operating.stream_account import StreamAccount
 from shared.ingestion.store.events import StoredDeadLetter
-from shared.values.shown import shown
-from shared.values.text import TimeText, odd_character
+from shared.values.text import TimeText, odd_character, shown
 
 Shown = dict[str, Any]
 LAYOUT = "\n\r\t"

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
+from shared.ingestion.breaker.approval import known_fields
 from shared.ingestion.breaker.failure_window import TALLIES_KEPT, Tally
 from shared.ingestion.breaker.state import Breaker, BreakerMode, Probe
 from shared.ingestion.errors import RowUnreadable
-from shared.ingestion.metering import of_breaker
 from shared.ingestion.store.rows import (
     BREAKER,
     REASON_LENGTH_MAX,
@@ -21,13 +21,18 @@ from shared.ingestion.store.rows import (
     RowEngine,
 )
 from shared.values.measurements import MetricValue
-from shared.values.metering import Meter, no_meter
+from shared.values.metering import Measurement, Meter, no_meter
 from shared.values.redaction import redacting
-from shared.values.stored import known_fields
 
 PURGED_MAX, PURGES_MAX = 100, 20
 """How many old tallies are deleted at a time, and how often in a row."""
 TIMES = ("changed_at", "retry_at", "announce_at")
+LEVELS = {
+    BreakerMode.CLOSED: 0,
+    BreakerMode.HALF_OPEN: 1,
+    BreakerMode.OPEN: 2,
+    BreakerMode.ISOLATED: 3,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,3 +130,7 @@ def _breaker(text: Any) -> Breaker:
 
 def _time(text: str | None) -> datetime | None:
     return None if text is None else datetime.fromisoformat(text)
+
+
+def of_breaker(name: str, mode: BreakerMode) -> Iterator[Measurement]:
+    yield "ingestion.breaker", LEVELS[mode], {"breaker": name}

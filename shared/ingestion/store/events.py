@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
@@ -14,7 +14,6 @@ from shared.ingestion.errors import (
     RowChanged,
     RowUnreadable,
 )
-from shared.ingestion.metering import of_commit
 from shared.ingestion.model import (
     Checkpoint,
     Commit,
@@ -24,6 +23,7 @@ from shared.ingestion.model import (
     Mark,
     OutboxMessage,
     Stream,
+    set_aside_among,
 )
 from shared.ingestion.store.rows import (
     CHECKPOINT,
@@ -43,7 +43,7 @@ from shared.ingestion.store.rows import (
     Working,
     Write,
 )
-from shared.values.metering import Meter, no_meter
+from shared.values.metering import Measurement, Meter, no_meter
 
 NUMBER_MAX = 2**63 - 1
 WriteInTransaction = Callable[[Any, Stream, Sequence[Effect]], None]
@@ -357,3 +357,19 @@ def check_number(letter: DeadLetter, effect: Effect) -> None:
             f"the effect belongs to event {effect.sequence}, but the dead letter belongs to event "
             f"{letter.sequence}"
         )
+
+
+def of_commit(stream: Stream, commit: Commit, committed_at: datetime) -> Iterator[Measurement]:
+    partition = {"hub": stream.hub, "partition": stream.partition_id}
+    lag = (committed_at - commit.checkpoint.enqueued_at).total_seconds()
+    yield "ingestion.lag", max(lag, 0), partition
+    aside = set_aside_among(commit.effects)
+    counts = {
+        "effect": len(commit.effects) - aside,
+        "set_aside": aside,
+        "gap": sum([gap.count for gap in commit.gaps]),
+        "dead_letter": len(commit.dead_letters),
+    }
+    for outcome, count in counts.items():
+        if count:
+            yield "ingestion.outcomes", count, {**partition, "outcome": outcome}

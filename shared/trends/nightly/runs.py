@@ -43,10 +43,9 @@ class RunAction(Enum):
 
 @dataclass(frozen=True, slots=True)
 class RunStep:
-    """The next step for a date, and its reason. ``attempt`` is used if a run is to start."""
+    """The next step for a date. ``attempt`` is used if a run is to start."""
 
     action: RunAction
-    reason: str
     attempt: int = 0
 
 
@@ -62,35 +61,26 @@ def next_step(day: DateRuns, open_runs: int, now: datetime, policy: RunPolicy) -
     """
     latest, demand = day.latest, day.demand
     if latest and not latest.state.ended:
-        return _of_open(latest, now)
+        return RunStep(_of_open(latest, now))
     if demand is None:
-        return RunStep(RunAction.NOTHING, "there is no demand")
+        return RunStep(RunAction.NOTHING)
     attempt = 1
     if latest and latest.data_until >= demand.data_until:
-        if latest.state is RunState.SUCCEEDED:
-            return RunStep(
-                RunAction.NOTHING, f"run {latest.number} had all data until {latest.data_until}"
-            )
         attempt = latest.attempt + 1
-        if attempt > policy.attempts:
-            return RunStep(RunAction.NOTHING, f"given up after {latest.attempt} attempts")
+        if latest.state is RunState.SUCCEEDED or attempt > policy.attempts:
+            return RunStep(RunAction.NOTHING)
     if latest and _lasts(latest.retry_at, latest, now):
-        return RunStep(
-            RunAction.NOTHING, f"run {latest.number} {latest.state}; retry at {latest.retry_at}"
-        )
+        return RunStep(RunAction.NOTHING)
     if open_runs >= policy.parallel:
-        return RunStep(RunAction.NOTHING, f"waiting for {open_runs} other run(s)")
-    return RunStep(RunAction.START, demand.reason, attempt)
+        return RunStep(RunAction.NOTHING)
+    return RunStep(RunAction.START, attempt)
 
 
-def _of_open(run: Run, now: datetime) -> RunStep:
+def _of_open(run: Run, now: datetime) -> RunAction:
     if run.state is not RunState.SUBMITTING:
-        return RunStep(RunAction.CHECK, f"run {run.number} is {run.state}")
-    if _lasts(run.lease_until, run, now):
-        return RunStep(
-            RunAction.NOTHING, f"run {run.number} is being submitted until {run.lease_until}"
-        )
-    return RunStep(RunAction.SUBMIT_AGAIN, f"the submission of run {run.number} got no reply")
+        return RunAction.CHECK
+    submits = _lasts(run.lease_until, run, now)
+    return RunAction.NOTHING if submits else RunAction.SUBMIT_AGAIN
 
 
 def _lasts(end: datetime | None, run: Run, now: datetime) -> bool:

@@ -112,17 +112,18 @@ class JsonApi:
         if self._session is None:
             no_limit = aiohttp.ClientTimeout()
             self._session = aiohttp.ClientSession(timeout=no_limit, trust_env=True)
-        for left in reversed(range(TRIES)):
+        left = TRIES
+        while True:
             headers = {**REQUESTED_BY, **await self._headers()}
             async with self._session.request(
                 method, f"{self.url}{path}", headers=headers, **options
             ) as response:
                 text = await _text(response)
+            left -= 1
             wait = _wait_seconds(method, response)
             if not left or wait is None or not _fits(wait, limit):
-                break
+                return response.status, text
             await asyncio.sleep(wait)
-        return response.status, text
 
     async def close(self) -> None:
         if self._session is not None:

@@ -313,7 +313,7 @@ def _check_that_none_escapes(error: BaseException, told: str) -> None:
         def metric_names(self) -> tuple[str, ...]:
             raise error
 
-        utilisation_names = followed_metric = metric_names  # type: ignore[assignment]
+        utilisation_names = followed_metric = metric_names
 
         def problems(self) -> list[str]:
             raise error

@@ -190,10 +190,7 @@ def test_command_and_notification_state_the_same_effect_of_silence(
     assert told["plan-1/backlog"] == f"{of_metric} {check}"
     assert told.get("plan-1/capacity") == (of_capacity and f"{of_capacity} {check}")
     shown = presenting.status(declared, snapshot, [], found)
-    assert (shown["capacity_meanwhile"], shown["metrics"][0]["meanwhile"]) == (
-        of_capacity,
-        of_metric,
-    )
+    assert (shown["capacity_stale"], shown["metrics"][0]["stale"]) == (bool(of_capacity), True)
     tables.status([shown])
     printed = capsys.readouterr().out
     assert f"plan-1: no sample of backlog for 60 min. {of_metric}" in printed

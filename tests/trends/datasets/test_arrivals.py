@@ -13,7 +13,7 @@ from local.twins.messaging import Fault, MemoryLink, MemoryQueue
 from shared.messaging.batch_sender import BatchSender
 from shared.trends.datasets.arrivals import BlobArrived, decode_arrival
 from shared.trends.datasets.errors import UnreadableMessage
-from shared.trends.datasets.flows import poison, telemetry_arrived
+from shared.trends.datasets.flows import telemetry_arrived
 from shared.trends.datasets.periods import DAY, Period
 from shared.values.messages import MessagesRefused
 
@@ -126,6 +126,6 @@ async def no_sleep(_seconds: float) -> None: ...
 def test_an_event_in_the_poison_queue_is_logged_with_the_reason(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    assert "neither JSON" in poison.log_poison("not json", "m1")
-    assert poison.log_poison(json.dumps(CLOUD), "m2") == poison.UNEXPLAINED
+    assert "neither JSON" in telemetry_arrived.log_poison("not json", "m1")
+    assert telemetry_arrived.log_poison(json.dumps(CLOUD), "m2") == telemetry_arrived.UNEXPLAINED
     assert [record.levelname for record in caplog.records] == ["ERROR", "ERROR"]

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from local.twins.datasets import MemoryClaims, MemoryQueueReader, RecordingRecompute
 from local.twins.messaging import Fault, MemoryLink, MemoryQueue
 from shared.messaging.batch_sender import BatchSender
-from shared.messaging.errors import SendingStopped
+from shared.messaging.model import SendingStopped
 from shared.messaging.send_state import RetryBudget
 from shared.trends.datasets.claims import Claim, postponed
 from shared.trends.datasets.entities import QueueDescription, problems

@@ -20,7 +20,7 @@ from shared.storage.tables import RowConflict, Table, key
 from shared.trends.datasets.claims import Claim
 from shared.trends.datasets.errors import ClaimTaken, ClaimUnreadable
 from shared.trends.datasets.flows import process_dataset
-from shared.trends.datasets.ports import ClaimStore
+from shared.trends.datasets.flows.process_dataset import ClaimStore
 from shared.trends.datasets.processing import DatasetWork
 from shared.trends.store.claims import TABLE_NAME, TAKES_MAX, TableClaims, _keys
 from shared.values.messages import Message, Order, Result

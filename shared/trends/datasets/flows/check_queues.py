@@ -5,13 +5,24 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Protocol
 
-from shared.trends.datasets.entities import problems
+from shared.trends.datasets.entities import QueueDescription, problems
 from shared.trends.datasets.errors import EntitiesMisconfigured, ManageRightMissing
 from shared.trends.datasets.periods import Period
-from shared.trends.datasets.ports import QueueReader
 
 log = logging.getLogger(__name__)
+
+
+class QueueReader(Protocol):
+    """Reads the settings of queues."""
+
+    async def facts(self, queue: str) -> QueueDescription:
+        """Raises LinkFailed if the queue does not exist, and ManageRightMissing if the identity
+        lacks the right."""
+        ...
+
+    async def close(self) -> None: ...
 
 
 @dataclass(slots=True)

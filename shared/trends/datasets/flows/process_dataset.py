@@ -5,9 +5,9 @@ from __future__ import annotations
 
 import logging
 from datetime import timedelta
+from typing import Protocol
 
 from shared.trends.datasets.claims import Claim, ClaimDecision, judge, postponed
-from shared.trends.datasets.ports import ClaimStore, Recompute
 from shared.trends.datasets.processing import DatasetWork
 from shared.values.messages import MessageSender, check_all_sent
 
@@ -17,6 +17,34 @@ LEASE = timedelta(minutes=30)
 """The lease of a claim. It is longer than a function may run, so the handler of a message that has
 not renewed its claim for this time no longer runs.
 """
+
+
+class ClaimStore(Protocol):
+    """Stores which message processes which data set for which period. All times are those of its
+    clock.
+    """
+
+    async def take(self, work: DatasetWork, holder: str) -> Claim:
+        """Insert a claim if there is none, and return the stored claim, which may belong to another
+        message. A claim is identified by the data set and the round. The returned claim carries the
+        given work.
+        """
+        ...
+
+    async def change(self, claim: Claim, holder: str, *, done: bool) -> Claim:
+        """Update the claim: it is taken now or, if ``done`` is true, done now.
+
+        Raises ClaimTaken if it was changed or deleted since it was read.
+        """
+        ...
+
+    async def close(self) -> None: ...
+
+
+class Recompute(Protocol):
+    """Processes a data set for a period. Processing it twice must be harmless."""
+
+    async def recompute(self, work: DatasetWork) -> None: ...
 
 
 async def process_data_set(

@@ -1,4 +1,5 @@
-"""Schedules the processing of a data set when a blob of its telemetry arrives."""
+"""Schedules the processing of a data set when a blob of its telemetry arrives, and logs events that
+are in the poison queue."""
 
 from __future__ import annotations
 
@@ -7,7 +8,7 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 
 from shared.sampling.blob_paths import hour_of
-from shared.trends.datasets.arrivals import BlobArrived
+from shared.trends.datasets.arrivals import BlobArrived, decode_arrival
 from shared.trends.datasets.errors import UnreadableMessage
 from shared.trends.datasets.periods import Period
 from shared.trends.datasets.processing import schedule_processing
@@ -51,3 +52,21 @@ async def schedule_data_set(
     ]
     check_all_sent(await sender.send(messages, Order.KEPT_PER_KEY))
     return messages
+
+
+UNEXPLAINED = (
+    "the event is valid, but scheduling its processing failed each time; "
+    "see the errors in the function's log, and put the event back on its queue"
+)
+
+
+def log_poison(body: str, message_id: str) -> str:
+    """Log the event, and return the reason."""
+    try:
+        _ = decode_arrival(body).observed_at
+        reason = UNEXPLAINED
+    except UnreadableMessage as error:
+        reason = str(error)
+    extra = {"action": "poison", "message_id": message_id, "body": body}
+    log.error("[poison] event %s could not be processed: %s", message_id, reason, extra=extra)
+    return reason

@@ -7,20 +7,20 @@ next call does what an earlier call missed. Several instances may run it concurr
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from datetime import date, datetime
+from datetime import date, datetime, timedelta
 
 from shared.notifications.ports import Notifier
 from shared.trends.nightly import runs
 from shared.trends.nightly.errors import JobRefused, JobUnavailable, RunTaken
-from shared.trends.nightly.metering import of_dates
 from shared.trends.nightly.model import DateRuns, Job, Ledger, Run, RunPolicy, RunState
 from shared.trends.nightly.ports import JobSubmitter, RunStore
 from shared.trends.nightly.runs import RunAction
 from shared.trends.nightly.trend_news import run_notice
-from shared.values.metering import Meter, no_meter
+from shared.values.metering import Measurement, Meter, no_meter
 
 log = logging.getLogger(__name__)
 
@@ -162,3 +162,17 @@ def _open(run: Run | None) -> bool:
 
 def _extra(action: str, dataset: str, day: date) -> dict[str, str]:
     return {"action": action, "dataset": dataset, "date": str(day)}
+
+
+DAYS_COUNTED = timedelta(days=7)
+REQUESTED = "requested"
+"""The state of a date that has been requested but has no run yet."""
+
+
+def of_dates(dataset: str, ledger: Ledger) -> Iterator[Measurement]:
+    """The number of dates of the last seven days, by the state of the latest run."""
+    since = ledger.now.date() - DAYS_COUNTED
+    days = [day for day in ledger.days.values() if day.date >= since]
+    states = Counter(str(day.latest.state) if day.latest else REQUESTED for day in days)
+    for state in (REQUESTED, *map(str, RunState)):
+        yield "trends.dates", states[state], {"dataset": dataset, "state": state}
