@@ -89,6 +89,11 @@ def test_the_app_starts_with_the_deployed_settings() -> None:
             assert name == "FUNCTIONS_WORKER_RUNTIME", f"no check for the connection {name}"
 
 
+def test_the_app_accepts_the_setting_of_whoever_reads_counts_as_monitoring_reader() -> None:
+    (added,) = re.findall(r"\{ (\w+): '([\w-]+)' \}", text(MAIN.named("chosen").node))
+    settings.load({**deployed_settings(), added[0]: added[1]})
+
+
 def test_the_hub_has_one_consumer_group_for_the_trigger_and_one_for_reading_back() -> None:
     groups = HUB.resources("Microsoft.EventHub/namespaces/eventhubs/consumergroups")
     assert [group.value["name"] for group in groups] == [
@@ -288,10 +293,15 @@ def test_dns_zones_that_are_not_given_are_created_once_and_linked_to_the_network
 
 
 def test_a_deployment_that_could_not_work_is_refused_with_the_parameter_to_set() -> None:
+    refused = {
+        "access": "isPrivate && (empty(subnetId) || empty(privateEndpointSubnetId))",
+        "sku": "zoneRedundant && endsWith(storageSku, '_LRS')",
+    }
     for name, needed in (("access", "privateEndpointSubnetId"), ("sku", "storageSku")):
-        refusal = re.search(r"\? fail\('(.+)'\)\n", text(MAIN.named(name).node))
+        refusal = re.search(r"= (.+)\n +\? fail\('(.+)'\)\n", text(MAIN.named(name).node))
         assert refusal is not None
-        assert needed in refusal[1]
+        assert refusal[1] == refused[name]
+        assert needed in refusal[2]
 
 
 def test_the_network_is_as_the_parameters_say_and_deleted_blobs_can_be_restored() -> None:

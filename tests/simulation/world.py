@@ -30,8 +30,8 @@ from tests.simulation.scheduler import Crash, Outage, Scheduler, pause, sleep_un
 
 LIMITS = Limits(2, 6)
 COOLDOWN = Cooldown(120, 300)
-QUEUES = read_host_json(Path(__file__).parents[2]).queues
-MAX_DEQUEUE_COUNT = QUEUES.max_dequeue_count
+HOST_QUEUES = read_host_json(Path(__file__).parents[2]).queues
+MAX_DEQUEUE_COUNT = HOST_QUEUES.max_dequeue_count
 DUPLICATE_RATE = 0.05
 LOST_OUTPUT_RATE = 0.05
 COLLECT_SECONDS, RECONCILE_SECONDS = 15, 30
@@ -43,7 +43,7 @@ FUNCTION_TIMEOUT = timedelta(minutes=5)
 SOURCE_TIMEOUT = timedelta(seconds=10)
 """The time after which the reconciler gives up a resource."""
 ARM_TIMEOUT = timedelta(seconds=120)
-RETRIED_AFTER = timedelta(seconds=QUEUES.visibility_timeout_seconds)
+RETRIED_AFTER = timedelta(seconds=HOST_QUEUES.visibility_timeout_seconds)
 """When the message of a failed function is redelivered."""
 MESSAGE_LEASE = timedelta(minutes=10)
 """When the message of a crashed host is redelivered."""
