@@ -37,14 +37,62 @@ param eventHubSharedAccess bool = false
 @description('Email addresses that receive alerts.')
 param alertEmails string[] = []
 
-@description('Python version, 3.11 or newer.')
+@description('Resource ids of existing action groups that receive alerts.')
+param actionGroupIds string[] = []
+
+@description('Python version. The remote build was seen to install packages for 3.11 whatever the app asks for.')
+@allowed(['3.11'])
 param pythonVersion string = '3.11'
 
 @description('Memory of an instance of the app in MB: 512, 2048 or 4096. The cost is proportional to it.')
 param instanceMemoryMB int = 2048
 
-@description('SKU of both storage accounts. Zone redundancy is not available in every region.')
+@description('Most instances on demand of each function. Azure documents 1 as the lowest value. Some regions refused less than 40.')
+@minValue(1)
+@maxValue(1000)
+param maximumInstanceCount int = 40
+
+@description('Instances that are always ready, by group. The name is http, or function: and the name of a function.')
+param alwaysReady { name: string, instanceCount: int }[] = []
+
+@description('Recreate stops all instances at a deployment. RollingUpdate, a preview, replaces them in turn.')
+@allowed(['Recreate', 'RollingUpdate'])
+param siteUpdateStrategy string = 'Recreate'
+
+@description('Spread the instances of the app over zones. It needs zone-redundant storage.')
+param zoneRedundant bool = false
+
+@description('SKU of the storage accounts. Zone redundancy is not available in every region.')
 param storageSku string = 'Standard_ZRS'
+
+@description('Resource id of the subnet from which the app connects. It is delegated to Microsoft.App/environments.')
+param subnetId string = ''
+
+@description('Resource id of the subnet for private endpoints. Empty: there are none.')
+param privateEndpointSubnetId string = ''
+
+@description('Resource ids of existing private DNS zones. The others are created and linked to the network.')
+param privateDnsZoneIds string[] = []
+
+@description('Disabled: the app and what it uses are reached through private endpoints only.')
+@allowed(['Enabled', 'Disabled'])
+param publicNetworkAccess string = 'Enabled'
+
+@description('Resource id of an existing Log Analytics workspace. Empty: a new one is created.')
+param workspaceId string = ''
+
+@description('Resource id of an existing user-assigned identity. Empty: a new one is created.')
+param identityId string = ''
+
+@description('Role with which the app reads the counts of messages. MonitoringReader cannot change the topic.')
+@allowed(['DataOwner', 'MonitoringReader'])
+param countsRole string = 'DataOwner'
+
+@description('Resource ids of the App Service Environments of the plans. Changing such a plan requires a role there.')
+param appServiceEnvironmentIds string[] = []
+
+@description('Write the logs of the Functions host, and of writes to the storage account of the app, to the workspace.')
+param diagnosticLogs bool = false
 
 param tags object = {}
 
@@ -77,30 +125,57 @@ var chosen = union(
     EventHubConsumerGroup: 'autoscaler'
     ServiceBusNamespaceIds: namespaceId
   },
+  countsRole == 'MonitoringReader' ? { ServiceBusCountsFrom: 'resource-manager' } : {},
   settings
 )
+var processes = !empty(chosen.ProcessingPeriodHours)
+var recomputes = !empty(chosen.TrendsSubmitter)
 
 var makesNamespace = empty(serviceBusNamespaceId)
 var newNamespaceId = resourceId('Microsoft.ServiceBus/namespaces', '${unique}-bus')
 var namespaceId = makesNamespace ? newNamespaceId : serviceBusNamespaceId
 
-resource identity 'Microsoft.ManagedIdentity/userAssignedIdentities@2024-11-30' = {
+var newIdentityId = resourceId('Microsoft.ManagedIdentity/userAssignedIdentities', unique)
+var usedIdentityId = empty(identityId) ? newIdentityId : identityId
+
+var appAccount = 'app${suffix}'
+var telemetryAccount = 'tel${suffix}'
+var sku = zoneRedundant && endsWith(storageSku, '_LRS')
+  ? fail('zoneRedundant needs zone-redundant storage. Set storageSku to Standard_ZRS.')
+  : storageSku
+
+var isPrivate = publicNetworkAccess == 'Disabled'
+var access = isPrivate && (empty(subnetId) || empty(privateEndpointSubnetId))
+  ? fail('Without public network access, the app needs subnetId and privateEndpointSubnetId.')
+  : publicNetworkAccess
+
+resource newIdentity 'Microsoft.ManagedIdentity/userAssignedIdentities@2024-11-30' = if (empty(identityId)) {
   name: unique
   location: location
   tags: tags
 }
 
+module identity 'modules/identity.bicep' = {
+  name: 'identity'
+  scope: resourceGroup(split(usedIdentityId, '/')[2], split(usedIdentityId, '/')[4])
+  params: { name: last(split(usedIdentityId, '/')) }
+  dependsOn: [newIdentity]
+}
+
 module storage 'modules/storage.bicep' = {
   name: 'storage'
   params: {
-    appAccount: 'app${suffix}'
-    telemetryAccount: 'tel${suffix}'
-    sku: storageSku
+    appAccount: appAccount
+    telemetryAccount: telemetryAccount
+    sku: sku
+    publicNetworkAccess: access
     location: location
     tags: tags
-    principalId: identity.properties.principalId
+    principalId: identity.outputs.principalId
+    processes: processes
     telemetryQueue: chosen.TelemetryQueue
-    readsTelemetry: !empty(chosen.TrendsSubmitter)
+    keepsTelemetry: processes || recomputes
+    readsTelemetry: recomputes
   }
 }
 
@@ -110,13 +185,15 @@ module monitoring 'modules/monitoring.bicep' = {
     name: unique
     location: location
     tags: tags
-    principalId: identity.properties.principalId
+    principalId: identity.outputs.principalId
     telemetryAccountId: storage.outputs.telemetryAccountId
+    workspaceId: workspaceId
     alertEmails: alertEmails
+    actionGroupIds: actionGroupIds
   }
 }
 
-module arrivals 'modules/arrivals.bicep' = {
+module arrivals 'modules/arrivals.bicep' = if (processes) {
   name: 'arrivals'
   params: {
     name: unique
@@ -135,6 +212,7 @@ module newServiceBus 'modules/service_bus_namespace.bicep' = if (makesNamespace)
     name: last(split(newNamespaceId, '/'))
     location: location
     tags: tags
+    publicNetworkAccess: access
     topic: topic
     subscription: subscription
   }
@@ -145,9 +223,10 @@ module serviceBus 'modules/service_bus.bicep' = {
   scope: resourceGroup(split(namespaceId, '/')[2], split(namespaceId, '/')[4])
   params: {
     namespaceName: last(split(namespaceId, '/'))
-    principalId: identity.properties.principalId
+    principalId: identity.outputs.principalId
     topic: topic
-    processes: !empty(chosen.ProcessingPeriodHours)
+    countsRole: countsRole
+    processes: processes
     processingQueue: chosen.ProcessingQueue
     workingQueue: chosen.WorkingQueue
     app: unique
@@ -163,11 +242,12 @@ module hub 'modules/event_hub.bicep' = if (eventHub) {
     name: '${unique}-hub'
     location: location
     tags: tags
-    principalId: identity.properties.principalId
+    principalId: identity.outputs.principalId
     hubName: chosen.EventHubName
     consumerGroup: chosen.EventHubConsumerGroup
     readBackConsumerGroup: chosen.EventHubReadBackConsumerGroup
     sharedAccess: eventHubSharedAccess
+    publicNetworkAccess: access
   }
 }
 
@@ -180,10 +260,66 @@ module plans 'modules/plan_role.bicep' = [
     params: {
       plan: split(planId, '/')[8]
       app: unique
-      principalId: identity.properties.principalId
+      principalId: identity.outputs.principalId
     }
   }
 ]
+
+// One at a time, for the same reason.
+@batchSize(1)
+module environments 'modules/environment_role.bicep' = [
+  for id in appServiceEnvironmentIds: {
+    name: 'environment-${uniqueString(id)}'
+    scope: resourceGroup(split(id, '/')[2], split(id, '/')[4])
+    params: {
+      environmentName: last(split(id, '/'))
+      app: unique
+      principalId: identity.outputs.principalId
+    }
+  }
+]
+
+var storageTargets = [
+  for group in ['blob', 'queue', 'table']: {
+    id: resourceId('Microsoft.Storage/storageAccounts', appAccount)
+    group: group
+    zone: 'privatelink.${group}.${environment().suffixes.storage}'
+  }
+]
+var telemetryTargets = [
+  {
+    id: resourceId('Microsoft.Storage/storageAccounts', telemetryAccount)
+    group: 'blob'
+    zone: 'privatelink.blob.${environment().suffixes.storage}'
+  }
+]
+// Only a namespace of the tier Premium has private endpoints.
+var busTargets = [{ id: newNamespaceId, group: 'namespace', zone: 'privatelink.servicebus.windows.net' }]
+var hubTargets = [
+  {
+    id: resourceId('Microsoft.EventHub/namespaces', '${unique}-hub')
+    group: 'namespace'
+    zone: 'privatelink.servicebus.windows.net'
+  }
+]
+var zoneIds = toObject(privateDnsZoneIds, id => last(split(id, '/')))
+
+module endpoints 'modules/private_endpoints.bicep' = if (!empty(privateEndpointSubnetId)) {
+  name: 'private-endpoints'
+  params: {
+    location: location
+    tags: tags
+    subnetId: privateEndpointSubnetId
+    zoneIds: zoneIds
+    targets: concat(
+      storageTargets,
+      recomputes ? telemetryTargets : [],
+      makesNamespace && isPrivate ? busTargets : [],
+      eventHub ? hubTargets : []
+    )
+  }
+  dependsOn: [storage, newServiceBus, hub]
+}
 
 module functionApp 'modules/function_app.bicep' = {
   name: 'function-app'
@@ -191,10 +327,16 @@ module functionApp 'modules/function_app.bicep' = {
     name: unique
     location: location
     tags: tags
-    identityId: identity.id
-    identityClientId: identity.properties.clientId
+    identityId: usedIdentityId
+    identityClientId: identity.outputs.clientId
     pythonVersion: pythonVersion
     instanceMemoryMB: instanceMemoryMB
+    maximumInstanceCount: maximumInstanceCount
+    alwaysReady: alwaysReady
+    siteUpdateStrategy: siteUpdateStrategy
+    zoneRedundant: zoneRedundant
+    subnetId: subnetId
+    publicNetworkAccess: access
     appAccount: storage.outputs.appAccountName
     packageContainer: storage.outputs.packageContainer
     serviceBusHost: serviceBus.outputs.host
@@ -203,9 +345,39 @@ module functionApp 'modules/function_app.bicep' = {
     settings: chosen
     secretSettings: secretSettings
   }
-  dependsOn: [plans]
+  dependsOn: [plans, endpoints]
+}
+
+module siteEndpoint 'modules/private_endpoints.bicep' = if (isPrivate) {
+  name: 'site-private-endpoint'
+  params: {
+    location: location
+    tags: tags
+    subnetId: privateEndpointSubnetId
+    zoneIds: zoneIds
+    targets: [
+      {
+        id: resourceId('Microsoft.Web/sites', unique)
+        group: 'sites'
+        zone: 'privatelink.azurewebsites.net'
+      }
+    ]
+  }
+  dependsOn: [functionApp]
+}
+
+module diagnostics 'modules/diagnostics.bicep' = if (diagnosticLogs) {
+  name: 'diagnostics'
+  params: {
+    appName: functionApp.outputs.name
+    appAccount: storage.outputs.appAccountName
+    workspaceId: monitoring.outputs.workspaceId
+  }
 }
 
 output functionAppName string = functionApp.outputs.name
-output identityPrincipalId string = identity.properties.principalId
+output identityPrincipalId string = identity.outputs.principalId
 output telemetryAccountName string = storage.outputs.telemetryAccountName
+output alertsReach string = empty(alertEmails) && empty(actionGroupIds)
+  ? 'Nobody. Set alertEmails or actionGroupIds, and deploy again.'
+  : '${length(alertEmails)} email addresses and ${length(actionGroupIds)} action groups'

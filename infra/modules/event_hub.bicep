@@ -8,6 +8,7 @@ param principalId string
 param hubName string
 param consumerGroup string
 param readBackConsumerGroup string
+param publicNetworkAccess string
 
 @description('Allow shared access policies. Diagnostic settings of Azure Monitor cannot send otherwise.')
 param sharedAccess bool
@@ -20,9 +21,19 @@ resource hubs 'Microsoft.EventHub/namespaces@2026-01-01' = {
   tags: tags
   sku: { name: 'Standard', tier: 'Standard', capacity: 1 }
   properties: {
-    publicNetworkAccess: 'Enabled'
+    publicNetworkAccess: publicNetworkAccess
     disableLocalAuth: !sharedAccess
     minimumTlsVersion: '1.2'
+  }
+
+  // Diagnostic settings of Azure Monitor send as a trusted service.
+  resource network 'networkRuleSets' = if (publicNetworkAccess == 'Disabled') {
+    name: 'default'
+    properties: {
+      publicNetworkAccess: publicNetworkAccess
+      defaultAction: 'Deny'
+      trustedServiceAccessEnabled: true
+    }
   }
 
   resource metrics 'eventhubs' = {

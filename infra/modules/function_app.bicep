@@ -7,10 +7,18 @@ param identityId string
 param identityClientId string
 param pythonVersion string
 param instanceMemoryMB int
+param maximumInstanceCount int
+param alwaysReady { name: string, instanceCount: int }[]
+param siteUpdateStrategy string
+param zoneRedundant bool
+param publicNetworkAccess string
 param appAccount string
 param packageContainer string
 param serviceBusHost string
 param insightsName string
+
+@description('Empty: the app connects from no virtual network.')
+param subnetId string
 
 @description('Empty: the app reads no event hub, unless a setting names one.')
 param eventHubHost string
@@ -56,7 +64,7 @@ resource plan 'Microsoft.Web/serverfarms@2025-03-01' = {
   tags: tags
   kind: 'functionapp'
   sku: { tier: 'FlexConsumption', name: 'FC1' }
-  properties: { reserved: true }
+  properties: { reserved: true, zoneRedundant: zoneRedundant }
 }
 
 resource app 'Microsoft.Web/sites@2025-03-01' = {
@@ -71,7 +79,8 @@ resource app 'Microsoft.Web/sites@2025-03-01' = {
   properties: {
     serverFarmId: plan.id
     httpsOnly: true
-    publicNetworkAccess: 'Enabled'
+    publicNetworkAccess: publicNetworkAccess
+    virtualNetworkSubnetId: empty(subnetId) ? null : subnetId
     siteConfig: {
       http20Enabled: true
       minTlsVersion: '1.2'
@@ -89,12 +98,12 @@ resource app 'Microsoft.Web/sites@2025-03-01' = {
         }
       }
       scaleAndConcurrency: {
-        // None: an instance that is always ready costs more than the timers on demand, and a timer
-        // that fires every 15 s keeps its instance warm. docs/deployment.md has the arithmetic.
-        alwaysReady: []
-        maximumInstanceCount: 40 // the smallest limit that the plan accepts
+        alwaysReady: alwaysReady
+        maximumInstanceCount: maximumInstanceCount
         instanceMemoryMB: instanceMemoryMB
       }
+      #disable-next-line BCP037 // missing in the type: learn.microsoft.com/azure/azure-functions/flex-consumption-site-updates
+      siteUpdateStrategy: { type: siteUpdateStrategy }
       runtime: { name: 'python', version: pythonVersion }
     }
   }

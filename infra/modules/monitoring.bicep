@@ -4,21 +4,27 @@ param name string
 param location string
 param tags object
 param principalId string
-param telemetryAccountId string
 param alertEmails string[]
+param actionGroupIds string[]
+
+@description('Empty: telemetry is not exported.')
+param telemetryAccountId string
+
+@description('Empty: a new workspace is created.')
+param workspaceId string
 
 var metricsPublisher = '3913510d-42f4-4e42-8a64-420c390055eb'
 // Metrics are aggregated before sampling, so the nightly job compares events with them.
 var exported = ['AppEvents', 'AppRequests', 'AppDependencies', 'AppTraces', 'AppMetrics']
 
-// The functions' log lines begin with their action, such as [poison] or [decided].
+// Each log line begins with its action and its resource: `[action_failed] my-plan: …`. The host passes
+// on the text of a line, but none of its fields, so these two are what an alert can rely on.
 // All alerts except the first react to a log line. An app whose settings are refused runs no function
 // and writes nothing. The first alert therefore counts runs, and returns a row if the count is 0.
 var alerts = [
   {
     name: 'nothing-runs'
     description: 'No metric was collected for 15 minutes, so nothing is scaled. Check whether the app refuses its settings.'
-    scope: 'component'
     query: 'requests | where name == "metric_collector" | summarize runs = count() | where runs == 0'
     minutes: 15
     above: 0
@@ -27,17 +33,39 @@ var alerts = [
   {
     name: 'poison'
     description: 'A message could not be processed. The log line and the decision log give the reason.'
-    scope: 'workspace'
-    query: 'AppTraces | where Message startswith "[poison]"'
+    query: 'traces | where message startswith "[poison]"'
     minutes: 5
     above: 0
     severity: 1
   }
   {
+    name: 'action-failed'
+    description: 'A plan could not be changed, or not in time. The log line gives the answer of Azure.'
+    query: 'traces | where message startswith "[action_failed]" or message startswith "[reconciled_failed]"'
+    minutes: 5
+    above: 0
+    severity: 1
+  }
+  {
+    name: 'backlog-not-falling'
+    description: 'Work waits, and the backlog has not fallen for long. Perhaps no instance works.'
+    query: 'traces | where message startswith "[backlog_not_falling]"'
+    minutes: 5
+    above: 0
+    severity: 1
+  }
+  {
+    name: 'source-failed'
+    description: 'A metric or the capacity of a plan could not be read in three or more minutes of fifteen.'
+    query: 'traces | where message startswith "[source_failed]" | parse message with "[" action "] " resource ": " * | summarize failing = dcount(bin(timestamp, 1m)) by resource | where failing >= 3'
+    minutes: 15
+    above: 0
+    severity: 2
+  }
+  {
     name: 'events-gone'
     description: 'Events were deleted from the hub before the app read them. The log line names them.'
-    scope: 'workspace'
-    query: 'AppTraces | where Message startswith "[gap]"'
+    query: 'traces | where message startswith "[gap]"'
     minutes: 5
     above: 0
     severity: 1
@@ -45,8 +73,7 @@ var alerts = [
   {
     name: 'breaker-opened'
     description: 'Too many events failed. The app processes no events until a probe succeeds or an operator closes the breaker.'
-    scope: 'workspace'
-    query: 'AppTraces | where Message startswith "[breaker_opened]"'
+    query: 'traces | where message startswith "[breaker_opened]"'
     minutes: 5
     above: 0
     severity: 1
@@ -54,24 +81,25 @@ var alerts = [
   {
     name: 'failures'
     description: 'Functions fail. See the exceptions of these operations.'
-    scope: 'workspace'
-    query: 'AppRequests | where Success == false'
+    query: 'requests | where success == false'
     minutes: 15
     above: 5
     severity: 2
   }
   {
     name: 'at-maximum'
-    description: 'For half an hour, a plan has been at its maximum, and its rules have recommended no less.'
-    scope: 'workspace'
-    query: 'AppTraces | where Message startswith "[decided]" and Message contains "at the maximum of"'
-    minutes: 30
-    above: 60
+    description: 'In 30 of the last 45 minutes, a plan was at its maximum, and its rules recommended no less.'
+    query: 'traces | where message startswith "[held_at_maximum]" | parse message with "[" action "] " resource ": " * | summarize held = dcount(bin(timestamp, 1m)) by resource | where held >= 30'
+    minutes: 45
+    above: 0
     severity: 2
   }
 ]
 
-resource workspace 'Microsoft.OperationalInsights/workspaces@2025-02-01' = {
+var usedWorkspaceId = empty(workspaceId) ? workspace.id : workspaceId
+var people = concat(actionGroupIds, empty(alertEmails) ? [] : [mail.id])
+
+resource workspace 'Microsoft.OperationalInsights/workspaces@2025-02-01' = if (empty(workspaceId)) {
   name: name
   location: location
   tags: tags
@@ -91,14 +119,14 @@ resource insights 'Microsoft.Insights/components@2020-02-02' = {
   kind: 'web'
   properties: {
     Application_Type: 'web'
-    WorkspaceResourceId: workspace.id
+    WorkspaceResourceId: usedWorkspaceId
     publicNetworkAccessForIngestion: 'Enabled'
     publicNetworkAccessForQuery: 'Enabled'
     DisableLocalAuth: true
   }
 }
 
-resource export 'Microsoft.Insights/diagnosticSettings@2021-05-01-preview' = {
+resource export 'Microsoft.Insights/diagnosticSettings@2021-05-01-preview' = if (!empty(telemetryAccountId)) {
   name: 'telemetry-to-storage'
   scope: insights
   properties: {
@@ -133,7 +161,7 @@ resource workbook 'Microsoft.Insights/workbooks@2023-06-01' = {
   }
 }
 
-resource people 'Microsoft.Insights/actionGroups@2023-01-01' = if (!empty(alertEmails)) {
+resource mail 'Microsoft.Insights/actionGroups@2023-01-01' = if (!empty(alertEmails)) {
   name: name
   location: 'global'
   tags: tags
@@ -160,8 +188,8 @@ resource rules 'Microsoft.Insights/scheduledQueryRules@2026-03-01' = [
       description: alert.description
       severity: alert.severity
       enabled: true
-      // The workspace creates a table with its first row. The component has all tables from the start.
-      scopes: [alert.scope == 'component' ? insights.id : workspace.id]
+      // The component has all tables from the start, and no rows of other apps in the same workspace.
+      scopes: [insights.id]
       skipQueryValidation: true
       evaluationFrequency: 'PT5M'
       windowSize: 'PT${alert.minutes}M'
@@ -177,10 +205,11 @@ resource rules 'Microsoft.Insights/scheduledQueryRules@2026-03-01' = [
         ]
       }
       autoMitigate: true
-      actions: { actionGroups: empty(alertEmails) ? [] : [people.id] }
+      actions: { actionGroups: people }
     }
   }
 ]
 
 output insightsName string = insights.name
-output actionGroupIds string[] = empty(alertEmails) ? [] : [people.id]
+output actionGroupIds string[] = people
+output workspaceId string = usedWorkspaceId

@@ -4,6 +4,7 @@
 param namespaceName string
 param principalId string
 param topic string
+param countsRole string
 param processes bool
 param processingQueue string
 param workingQueue string
@@ -11,7 +12,8 @@ param app string
 param tags object
 param actionGroupIds string[]
 
-// Reading message counts is a management operation, which only the data owner may perform.
+// The namespace answers questions about message counts only to a data owner. Resource Manager answers
+// them to whoever may read the namespace, as Monitoring Reader below may.
 var dataOwner = '090c5cfd-751d-490a-894a-3ce6f1109419'
 var dataSender = '69a216fc-b8fb-44d8-bc22-1f3c2cd27a39'
 var dataReceiver = '4f6d3b9b-027b-4f4c-9142-0e5a2a2247e0'
@@ -49,7 +51,7 @@ resource processing 'Microsoft.ServiceBus/namespaces/queues@2026-01-01' = if (pr
   dependsOn: [working]
 }
 
-resource mayCount 'Microsoft.Authorization/roleAssignments@2022-04-01' = {
+resource mayCount 'Microsoft.Authorization/roleAssignments@2022-04-01' = if (countsRole == 'DataOwner') {
   name: guid(bus::watched.id, principalId, dataOwner)
   scope: bus::watched
   properties: {

@@ -3,16 +3,20 @@
 param name string
 param location string
 param tags object
+param publicNetworkAccess string
 param topic string
 param subscription string
+
+// Only the tier Premium has private endpoints. A namespace of the tier Standard cannot become one.
+var tier = publicNetworkAccess == 'Enabled' ? 'Standard' : 'Premium'
 
 resource namespace 'Microsoft.ServiceBus/namespaces@2026-01-01' = {
   name: name
   location: location
   tags: tags
-  sku: { name: 'Standard', tier: 'Standard' }
+  sku: { name: tier, tier: tier }
   properties: {
-    publicNetworkAccess: 'Enabled'
+    publicNetworkAccess: publicNetworkAccess
     disableLocalAuth: true
     minimumTlsVersion: '1.2'
   }

@@ -1,13 +1,20 @@
-// Two storage accounts: the app's own, and one for telemetry. The app's identity can read telemetry
-// only if the app starts the nightly job.
+// The app's own storage account, and one for telemetry if the app uses it. The app's identity can read
+// telemetry only if the app starts the nightly job.
 
 param appAccount string
 param telemetryAccount string
 param sku string
+param publicNetworkAccess string
 param location string
 param tags object
 param principalId string
 param telemetryQueue string
+
+@description('Whether the app schedules a message for each data set that arrives.')
+param processes bool
+
+@description('Whether there is an account for telemetry.')
+param keepsTelemetry bool
 
 @description('Whether the app starts the nightly job, and therefore lists telemetry.')
 param readsTelemetry bool
@@ -21,6 +28,8 @@ var queueNames = [
   'samples-poison'
   'actions'
   'actions-poison'
+]
+var arrivalQueueNames = [
   telemetryQueue
   '${telemetryQueue}-poison'
 ]
@@ -42,11 +51,14 @@ var roles = {
   'Storage Table Data Contributor': '0a9a7e1f-b9d0-4cc4-a60d-0319b160aaa3'
 }
 
-// Requests from all networks are accepted, but none without an identity that has a role.
-// docs/deployment.md lists what to change for private endpoints.
+// No request without an identity that has a role is accepted, whatever the network. Event Grid and
+// diagnostic settings deliver as trusted services.
 var locked = {
-  publicNetworkAccess: 'Enabled'
-  networkAcls: { defaultAction: 'Allow', bypass: 'AzureServices' }
+  publicNetworkAccess: publicNetworkAccess
+  networkAcls: {
+    defaultAction: publicNetworkAccess == 'Enabled' ? 'Allow' : 'Deny'
+    bypass: 'AzureServices'
+  }
   allowSharedKeyAccess: false
   allowBlobPublicAccess: false
   allowCrossTenantReplication: false
@@ -74,13 +86,14 @@ resource app 'Microsoft.Storage/storageAccounts@2025-01-01' = {
     properties: softDelete
 
     resource package 'containers' = { name: packageContainerName }
-    resource undelivered 'containers' = { name: undeliveredContainerName }
+    resource undelivered 'containers' = if (processes) { name: undeliveredContainerName }
   }
 
   resource queues 'queueServices' = {
     name: 'default'
 
     resource each 'queues' = [for queue in queueNames: { name: queue }]
+    resource arrivals 'queues' = [for queue in arrivalQueueNames: if (processes) { name: queue }]
   }
 
   resource tables 'tableServices' = {
@@ -90,7 +103,7 @@ resource app 'Microsoft.Storage/storageAccounts@2025-01-01' = {
   }
 }
 
-resource telemetry 'Microsoft.Storage/storageAccounts@2025-01-01' = {
+resource telemetry 'Microsoft.Storage/storageAccounts@2025-01-01' = if (keepsTelemetry) {
   name: telemetryAccount
   location: location
   tags: tags
@@ -131,5 +144,5 @@ resource mayReadTelemetry 'Microsoft.Authorization/roleAssignments@2022-04-01' =
 output appAccountName string = app.name
 output packageContainer string = packageContainerName
 output undeliveredContainer string = undeliveredContainerName
-output telemetryAccountName string = telemetry.name
-output telemetryAccountId string = telemetry.id
+output telemetryAccountName string = keepsTelemetry ? telemetry.name : ''
+output telemetryAccountId string = keepsTelemetry ? telemetry.id : ''

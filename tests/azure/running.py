@@ -179,6 +179,21 @@ class App:
         await self.functions.scaler(message(action))
         self.control.capacities = capacities
 
+    async def struggle(self) -> None:
+        """Half an hour in which a backlog grows and no action arrives. Then a source fails."""
+        for _ in range(30):
+            self.reader.values[self.backlog] += GROWTH
+            await self.functions.metric_collector(TIMER)
+            for body in taken(self.metrics):
+                await self.functions.scaling_logic(message(body))
+            taken(self.actions)
+            await self.functions.reconciler(TIMER)
+            self.clock.advance(minutes=1)
+        await self.functions.notifier(TIMER)
+        backlog = self.reader.values.pop(self.backlog)
+        await self.functions.metric_collector(TIMER)
+        self.reader.values[self.backlog] = backlog
+
     # --- events -------------------------------------------------------------------------------
 
     async def ingest(self) -> None:
@@ -241,6 +256,7 @@ async def main() -> None:
         if thread.name == "telemetry":
             thread.join()
     await app.scale()
+    await app.struggle()
     await app.ingest()
     await app.night()
     await app.functions.notifier(TIMER)

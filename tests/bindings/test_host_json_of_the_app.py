@@ -13,6 +13,7 @@ import pytest
 
 from local.demo.system import APP_DIR
 from local.functions_host.host_json import read_host_json
+from local.functions_host.schedule import parse_schedule
 from shared.autoscaling import AzureMonitorMetric
 from shared.azure import invocation
 from shared.azure.invocation import INVOCATION_SECONDS_MAX, InvocationGuard
@@ -25,6 +26,7 @@ from shared.trends.nightly.model import RunPolicy
 from shared.values.durations import time_span
 from shared.wiring.ingestion import BATCH_SECONDS_MAX
 from shared.wiring.scaling import SEND_SECONDS_MAX
+from tests.builders import NOW
 
 HOST_JSON = json.loads((Path(__file__).parents[2] / "host.json").read_text(encoding="utf-8"))
 LOCK_LASTS = timedelta(seconds=15)
@@ -43,8 +45,8 @@ VALUES = {
     "extensions.eventHubs.maxEventBatchSize": (99, "a table transaction has 100 rows"),
     "extensions.queues.batchSize": (16, "the samples of all resources at once"),
     "extensions.queues.newBatchThreshold": (16, "a slow message holds back no other"),
-    "extensions.queues.maxDequeueCount": (5, "an outage of seconds makes no poison message"),
-    "extensions.queues.visibilityTimeout": ("00:00:05", "five attempts span an outage of seconds"),
+    "extensions.queues.maxDequeueCount": (5, "see the test of outages below"),
+    "extensions.queues.visibilityTimeout": ("00:00:15", "the wait after a failure; see below"),
     "extensions.queues.maxPollingInterval": ("00:00:02", "a decision waits for no poll"),
     "extensions.queues.messageEncoding": ("none", "each message reaches a function: ADR 0002"),
     "logging.applicationInsights.samplingSettings.isEnabled": (True, "the cost is bounded"),
@@ -77,6 +79,16 @@ def test_timers_run_again_within_half_a_minute_after_a_crash_or_restart() -> Non
     interval = time_span(HOST_JSON["singleton"]["listenerLockRecoveryPollingInterval"])
     assert interval >= POLLING_MIN
     assert LOCK_LASTS + interval <= PAUSE_MAX
+
+
+def test_no_message_becomes_poison_by_an_outage_of_half_a_minute() -> None:
+    """Its first attempt may fail at the start of the outage, and each attempt at once. A message
+    that fails waits no longer than it takes until the next samples arrive."""
+    queues = read_host_json(APP_DIR).queues
+    span = (queues.max_dequeue_count - 1) * queues.visibility_timeout_seconds
+    assert timedelta(seconds=span) >= 2 * timedelta(seconds=30)
+    every = parse_schedule(SETTINGS["MetricCollectorSchedule"].default)
+    assert NOW + timedelta(seconds=queues.visibility_timeout_seconds) <= every.next_after(NOW)
 
 
 def test_a_hang_costs_minutes_and_every_function_ends_before_its_worker_is_replaced() -> None:

@@ -57,6 +57,7 @@ LINE = {
     "az servicebus namespace show": "resource-group name query output",
     "az group create": "name location",
     "az deployment group create": "resource-group template-file parameters",
+    "az deployment group what-if": "resource-group template-file parameters",
     "az monitor autoscale show": "resource-group name",
     "az monitor metrics list": (
         "resource metric metrics filter aggregation interval start-time end-time output"
@@ -66,6 +67,7 @@ LINE = {
     "azd auth login": "",
     "azd env new autoscaler": "",
     "azd env set": "",
+    "azd provision": "preview",
     "azd up": "",
     "func start": "",
     "func azure functionapp publish NAME": "",

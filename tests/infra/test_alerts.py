@@ -6,6 +6,7 @@ import json
 import logging
 import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import replace
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
@@ -15,11 +16,13 @@ from unittest.mock import Mock
 import pytest
 
 from local.functions_host.schedule import parse_schedule
-from local.twins.autoscaling import MemoryStateStore
+from local.twins.autoscaling import MemoryCapacityControl, MemoryReader, MemoryStateStore
 from shared.autoscaling import flows
 from shared.autoscaling.declaring import Limits
-from shared.autoscaling.flows import scaling_logic
+from shared.autoscaling.flows import metric_collector, scaling_logic
 from shared.autoscaling.flows.poison import PoisonMessage
+from shared.autoscaling.flows.reconciler import Reconciler
+from shared.autoscaling.flows.scaler import Scaler
 from shared.autoscaling.policy import Recommendation
 from shared.ingestion.breaker.announcement import closing_news, opening_news
 from shared.ingestion.breaker.state import Breaker, BreakerMode
@@ -29,13 +32,14 @@ from shared.ingestion.model import COMPACTED, Gap
 from shared.notifications.notifiers import LogNotifier
 from shared.trends.datasets.flows import telemetry_arrived
 from shared.values.measurements import CAPACITY_METRIC, Metric, MetricValue
-from shared.values.news import News
+from shared.values.news import News, NewsKind
 from tests.builders import NOW, TIMING, as_message, resource
-from tests.infra.bicep import BicepFile
+from tests.infra.bicep import BicepFile, text
 
 ROOT = Path(__file__).parents[2]
 MONITORING = BicepFile(ROOT / "infra/modules/monitoring.bicep")
 BUS = BicepFile(ROOT / "infra/modules/service_bus.bicep")
+MAIN = BicepFile(ROOT / "infra/main.bicep")
 LOST = "deleted from the hub"
 EXAMPLE: dict[str, str] = json.loads((ROOT / "local.settings.json.example").read_text())["Values"]
 
@@ -53,22 +57,24 @@ class Alert(NamedTuple):
     minutes: int
     above: int
     severity: int
-    scope: str = "workspace"
 
 
 ALERTS = {
-    "nothing-runs": Alert(15, 0, 1, "component"),  # has all tables before their first row
+    "nothing-runs": Alert(15, 0, 1),
     "poison": Alert(5, 0, 1),
+    "action-failed": Alert(5, 0, 1),
+    "backlog-not-falling": Alert(5, 0, 1),
+    "source-failed": Alert(15, 0, 2),
     "events-gone": Alert(5, 0, 1),
     "breaker-opened": Alert(5, 0, 1),
     "failures": Alert(15, 5, 2),
-    "at-maximum": Alert(30, 60, 2),
+    "at-maximum": Alert(45, 0, 2),
 }
 
 
 def test_each_alert_has_its_window_threshold_and_severity() -> None:
     declared = {
-        each["name"]: Alert(each["minutes"], each["above"], each["severity"], each["scope"])
+        each["name"]: Alert(each["minutes"], each["above"], each["severity"])
         for each in MONITORING.named("alerts").value
     }
     assert declared == ALERTS
@@ -91,21 +97,34 @@ def test_each_alert_is_evaluated_as_declared_and_reaches_the_people() -> None:
         "description": "alert.description",
         "severity": "alert.severity",
         "enabled": True,
-        "scopes": ["alert.scope == 'component' ? insights.id : workspace.id"],
+        "scopes": ["insights.id"],  # a workspace may have the rows of other apps
         "skipQueryValidation": True,  # ARM refuses a query of a table that does not exist yet
         "evaluationFrequency": "PT5M",
         "windowSize": "'PT${alert.minutes}M'",
         "autoMitigate": True,
-        "actions": {"actionGroups": "empty(alertEmails) ? [] : [people.id]"},
+        "actions": {"actionGroups": PEOPLE},
     }
 
 
-def test_the_people_are_all_addresses_and_each_alert_has_the_group() -> None:
-    (people,) = MONITORING.resources("Microsoft.Insights/actionGroups")
-    assert (people.name, people.value["properties"]["enabled"]) == ("people", True)
-    receivers = people.value["properties"]["emailReceivers"]
+PEOPLE = "concat(actionGroupIds, empty(alertEmails) ? [] : [mail.id])"
+
+
+def test_the_people_are_all_addresses_and_all_action_groups_that_are_given() -> None:
+    (mail,) = MONITORING.resources("Microsoft.Insights/actionGroups")
+    assert (mail.name, mail.value["properties"]["enabled"]) == ("mail", True)
+    receivers = mail.value["properties"]["emailReceivers"]
     assert (receivers.over, receivers.body["emailAddress"]) == ("alertEmails", "email")
-    assert MONITORING.named("actionGroupIds").value == "empty(alertEmails) ? [] : [people.id]"
+    outputs = {each.name: each.value for each in MONITORING.of_kind("output")}
+    assert outputs["actionGroupIds"] == PEOPLE
+
+
+def test_a_deployment_says_that_alerts_reach_nobody() -> None:
+    said = text(MAIN.named("alertsReach").node)
+    condition, _, rest = said.partition("?")
+    assert condition.endswith("= empty(alertEmails) && empty(actionGroupIds)\n  ")
+    assert rest.startswith(" 'Nobody. Set alertEmails or actionGroupIds")
+    azd = BicepFile(ROOT / "infra/azd.bicep")
+    assert azd.named("ALERTS_REACH").value == "autoscaler.outputs.alertsReach"
 
 
 def test_the_alert_on_dead_letters_fires_from_the_first_and_reaches_the_people() -> None:
@@ -135,12 +154,14 @@ def test_the_alert_on_dead_letters_fires_from_the_first_and_reaches_the_people()
 # --- the lines that an alert counts ---------------------------------------------------------------
 
 
-async def decided(capacity: int, recommended: int) -> None:
+async def decided(capacity: int, recommended: int, *plans: str) -> None:
     store = MemoryStateStore(lambda: NOW)
-    rule = resource(limits=Limits(1, 2), policy=lambda _: Recommendation(recommended, "busy"))
-    for name, value in ((CAPACITY_METRIC, float(capacity)), ("backlog", 900.0)):
-        sample = Metric("plan-1", name, MetricValue(NOW, value))
-        await scaling_logic.process_samples(as_message(sample), {"plan-1": rule}, store)
+    for plan in plans or ("plan-1",):
+        wish = Recommendation(recommended, "busy")
+        rule = resource(plan, limits=Limits(1, 2), policy=lambda _, wish=wish: wish)
+        for name, value in ((CAPACITY_METRIC, float(capacity)), ("backlog", 900.0)):
+            sample = Metric(plan, name, MetricValue(NOW, value))
+            await scaling_logic.process_samples(as_message(sample), {plan: rule}, store)
 
 
 async def poison_sample() -> None:
@@ -162,9 +183,35 @@ async def gap(reason: str) -> None:
     log_report(Mock(), report)
 
 
+def over(news: News) -> News:
+    return replace(news, kind=f"{news.kind}.over")
+
+
 async def told(news: News | None) -> None:
     assert news is not None
     await LogNotifier().tell(news)
+
+
+async def acted(plans: Mapping[str, int], minutes: float) -> None:
+    """A request for one more instance, the attempt to carry it out, and later the reconciler."""
+    clock = [NOW]
+    store = MemoryStateStore(lambda: clock[0])
+    rules = {"plan-1": resource(limits=Limits(1, 2), policy=lambda _: Recommendation(2, "busy"))}
+    samples = [("backlog", 900.0), (CAPACITY_METRIC, 1.0)]
+    message = [Metric("plan-1", name, MetricValue(NOW, value)) for name, value in samples]
+    action = await scaling_logic.process_samples(as_message(*message), rules, store)
+    control = MemoryCapacityControl(lambda: clock[0], plans)
+    if not plans:
+        assert action is not None
+        await Scaler(rules, store, control, TIMING).execute(action)
+    clock[0] += timedelta(minutes=minutes)
+    await Reconciler(store, control, TIMING, 5).reconcile_all(rules.values())
+
+
+async def unreadable(*names: str) -> None:
+    control = MemoryCapacityControl(lambda: NOW, dict.fromkeys(names, 1))
+    reader = MemoryReader(lambda: NOW, {}, control)
+    await metric_collector.collect([resource(name) for name in names], reader, 5)
 
 
 async def quoted() -> None:
@@ -173,8 +220,14 @@ async def quoted() -> None:
 
 OPEN = Breaker(BreakerMode.OPEN, 1, NOW, "6 failures")
 CLOSED = Breaker(BreakerMode.CLOSED, 1, NOW, "a probe succeeded")
+UNFALLEN = News("n1", NewsKind.BACKLOG_UNFALLEN, "plan-1", NOW, "plan-1: it has not fallen")
+REFUSED, GIVEN_UP = partial(acted, {}, 0), partial(acted, {"plan-1": 1}, 60)
 AT_MAXIMUM, BELOW = partial(decided, 2, 9), partial(decided, 2, 1)
-EVERY_15_SECONDS = 0.25
+
+
+def every(seconds: float, minutes: int) -> list[float]:
+    """The ages in minutes of what happened at this interval during the last minutes."""
+    return [n * seconds / 60 for n in range(int(minutes * 60 / seconds))]
 
 
 @pytest.mark.parametrize(
@@ -194,12 +247,27 @@ EVERY_15_SECONDS = 0.25
         ("breaker-opened", partial(told, opening_news("b", OPEN, "")), [6], False),
         ("breaker-opened", partial(told, closing_news("b", CLOSED)), [1], False),
         ("breaker-opened", quoted, [1], False),
-        ("at-maximum", AT_MAXIMUM, [EVERY_15_SECONDS * n for n in range(120)], True),
-        ("at-maximum", AT_MAXIMUM, [EVERY_15_SECONDS * n for n in range(60)], False),
-        ("at-maximum", AT_MAXIMUM, [31 + EVERY_15_SECONDS * n for n in range(120)], False),
-        ("at-maximum", partial(decided, 2, 2), [0.25 * n for n in range(120)], True),
-        ("at-maximum", BELOW, [EVERY_15_SECONDS * n for n in range(120)], False),
-        ("at-maximum", partial(decided, 1, 2), [0.25 * n for n in range(120)], False),
+        ("action-failed", REFUSED, [4], True),
+        ("action-failed", REFUSED, [6], False),
+        ("action-failed", GIVEN_UP, [4], True),
+        ("action-failed", AT_MAXIMUM, [1], False),
+        ("backlog-not-falling", partial(told, UNFALLEN), [4], True),
+        ("backlog-not-falling", partial(told, UNFALLEN), [6], False),
+        ("backlog-not-falling", partial(told, over(UNFALLEN)), [1], False),
+        ("source-failed", partial(unreadable, "plan-1"), [1, 6, 11], True),
+        ("source-failed", partial(unreadable, "plan-1"), every(15, 1), False),
+        ("source-failed", partial(unreadable, "plan-1", "plan-2"), [1, 2], False),
+        ("source-failed", partial(unreadable, "plan-1"), [1, 6, 16], False),
+        ("at-maximum", AT_MAXIMUM, every(15, 30), True),
+        ("at-maximum", AT_MAXIMUM, every(30, 30), True),
+        ("at-maximum", AT_MAXIMUM, every(60, 30), True),
+        ("at-maximum", AT_MAXIMUM, every(15, 29), False),
+        ("at-maximum", AT_MAXIMUM, every(5, 15), False),
+        ("at-maximum", AT_MAXIMUM, [46 + each for each in every(15, 30)], False),
+        ("at-maximum", partial(decided, 2, 9, "plan-2", "plan-3"), every(15, 20), False),
+        ("at-maximum", partial(decided, 2, 2), every(15, 30), True),
+        ("at-maximum", BELOW, every(15, 30), False),
+        ("at-maximum", partial(decided, 1, 2), every(15, 30), False),
     ],
 )
 async def test_an_alert_fires_for_its_lines_within_its_window_and_for_no_others(
@@ -209,51 +277,41 @@ async def test_an_alert_fires_for_its_lines_within_its_window_and_for_no_others(
     fires: bool,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """A plan logs a decision every 15 s."""
     caplog.set_level(logging.INFO)
     await logs()
-    lines = [{"Message": each} for each in caplog.messages]
-    assert lines
-    rows = [(minutes, line) for minutes in minutes_ago for line in lines]
-    assert fired(name, "AppTraces", rows) is fires
+    assert caplog.messages
+    assert fired(name, [(each, line) for each in minutes_ago for line in caplog.messages]) is fires
 
 
-@pytest.mark.parametrize(
-    ("failed", "succeeded", "minutes_ago", "fires"),
-    [(6, 0, 14, True), (5, 900, 14, False), (6, 0, 16, False), (0, 900, 1, False)],
+STARTS = r'message startswith "\[\w+\]"'
+LINES = re.compile(
+    rf"traces \| where {STARTS}(?: or {STARTS})*"
+    r'(?: \| parse message with "\[" action "\] " resource ": " \*'
+    r" \| summarize (\w+) = dcount\(bin\(timestamp, 1m\)\) by resource \| where \1 >= (\d+))?"
 )
-def test_the_alert_failures_counts_failed_functions(
-    failed: int, succeeded: int, minutes_ago: float, fires: bool
-) -> None:
-    rows = [(minutes_ago, {"Success": False})] * failed + [(1.0, {"Success": True})] * succeeded
-    assert fired("failures", "AppRequests", rows) is fires
+"""The form of a query of log lines. It names actions, may count minutes for each resource, and
+reads nothing else. The host passes on the text of a line, but not its fields."""
 
 
-def fired(name: str, table: str, rows: Sequence[tuple[float, Mapping[str, Any]]]) -> bool:
-    """Whether the alert fires, with rows of a table and how many minutes ago each was written.
-
-    It understands the few operators of the alerts. KQL ignores case in startswith and contains.
-    """
+def fired(name: str, lines: Sequence[tuple[float, str]]) -> bool:
+    """Whether the alert fires, with log lines and how many minutes ago each was written."""
     (alert,) = (each for each in MONITORING.named("alerts").value if each["name"] == name)
-    read, where = (part.strip() for part in alert["query"].split("|"))
-    assert read == table
-    conditions = where.removeprefix("where ").split(" and ")
-    found = [
-        row
-        for minutes, row in rows
-        if minutes < alert["minutes"] and all(holds(each, row) for each in conditions)
-    ]
-    return len(found) > int(alert["above"])
+    form = LINES.fullmatch(alert["query"])
+    assert form is not None, "an alert reads the action and the resource of a line, not its words"
+    starts = tuple(re.findall(r'startswith "(.*?)"', alert["query"]))
+    found = [(ago, line) for ago, line in lines if ago < alert["minutes"]]
+    found = [(ago, line) for ago, line in found if line.startswith(starts)]
+    if form[2] is None:
+        return len(found) > int(alert["above"])
+    minutes: dict[str, set[int]] = {}
+    for ago, line in found:
+        minutes.setdefault(line.partition("] ")[2].partition(": ")[0], set()).add(int(ago))
+    return sum(len(each) >= int(form[2]) for each in minutes.values()) > int(alert["above"])
 
 
-def holds(condition: str, row: Mapping[str, Any]) -> bool:
-    column, operator, value = condition.split(" ", 2)
-    text, searched = str(row[column]).lower(), value.strip('"').lower()
-    return {
-        "startswith": text.startswith(searched),
-        "contains": searched in text,
-        "==": text == searched,
-    }[operator]
+def test_the_alert_failures_counts_failed_functions() -> None:
+    (alert,) = (each for each in MONITORING.named("alerts").value if each["name"] == "failures")
+    assert alert["query"] == "requests | where success == false"
 
 
 # --- the alert nothing-runs: an app with wrong settings runs no function and writes no log ----
@@ -293,7 +351,7 @@ def test_the_alert_nothing_runs_counts_runs_of_a_timer_that_always_exists() -> N
     assert due <= NOW + timedelta(minutes=nothing_runs_alert()["minutes"])
 
 
-TELEMETRY_TYPES = {"AppTraces": "Trace", "AppRequests": "Request", "requests": "Request"}
+TELEMETRY_TYPES = {"traces": "Trace", "requests": "Request"}
 """The name in host.json of the telemetry in each table that an alert reads."""
 
 

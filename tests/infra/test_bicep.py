@@ -22,8 +22,9 @@ ROOT = Path(__file__).parents[2]
 INFRA = ROOT / "infra"
 FILES = {path: BicepFile(path) for path in sorted(INFRA.rglob("*.bicep"))}
 NAMES_OF_FUNCTIONS = """
-    bool contains empty environment filter guid int items last loadJsonContent resourceGroup
-    resourceId split string subscriptionResourceId toObject union uniqueString"""
+    bool concat contains empty endsWith environment fail filter guid indexOf int items join last
+    length loadJsonContent map resourceGroup resourceId split string subscriptionResourceId
+    substring take toObject union uniqueString"""
 FUNCTIONS = set(NAMES_OF_FUNCTIONS.split())
 each_file = pytest.mark.parametrize("file", FILES.values(), ids=lambda file: file.path.stem)
 
@@ -39,8 +40,8 @@ def declared_names(file: BicepFile) -> set[str]:
         text(child)
         for node in walk(file.root)
         if node.type in ("for_statement", "for_loop_parameters", "lambda_expression")
-        for child in node.named_children[:1]
-        if child.type in ("identifier", "loop_variable")
+        for child in node.named_children[:2]
+        if child.type in ("identifier", "loop_variable", "loop_enumerator")
     }
     return {each.name for each in file.declarations} | local
 

@@ -56,3 +56,9 @@ def test_quantities_in_the_formulas_follow_from_code_and_templates() -> None:
     assert f"3 {TIMES} {executions('scaling_logic') + executions('scaler'):,}" in SECTION
     memory = BicepFile(ROOT / "infra/main.bicep").named("instanceMemoryMB").value
     assert f"`instanceMemoryMB` {memory}" in SECTION
+    table = SECTION.partition("### Always-ready instances")[2]
+    for count in re.findall(r"^\| (?:`function:|one each).* \| (\d) \| ", table, re.MULTILINE):
+        assert f"| {count} | {MONTH_SECONDS * memory // 1024 * int(count):,} GB-seconds" in table
+    functions = set(re.findall(r"`function:(\w+)=", table))
+    assert functions == {name for name in functions if f"async def {name}(" in FUNCTIONS}
+    assert len(functions) == 2

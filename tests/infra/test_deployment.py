@@ -16,11 +16,11 @@ from shared.sampling.diagnostic_export import KINDS
 from shared.settings.connections import ServiceBusConnection, StorageConnection
 from shared.trends.datasets.entities import QueueDescription, problems
 from shared.trends.datasets.periods import DUPLICATE_WINDOW_MAX, Period
-from tests.infra.bicep import BicepFile, Declaration, Expression
+from tests.infra.bicep import BicepFile, Declaration, Expression, text
 
 ROOT = Path(__file__).parents[2]
 INFRA = ROOT / "infra"
-MAIN, STORAGE, BUS, PLAN_ROLE, MONITORING, APP, ARRIVALS, HUB, NAMESPACE = (
+MAIN, STORAGE, BUS, PLAN_ROLE, MONITORING, APP, ARRIVALS, HUB, NAMESPACE, ENDPOINTS = (
     BicepFile(INFRA / name)
     for name in (
         "main.bicep",
@@ -32,6 +32,7 @@ MAIN, STORAGE, BUS, PLAN_ROLE, MONITORING, APP, ARRIVALS, HUB, NAMESPACE = (
         "modules/arrivals.bicep",
         "modules/event_hub.bicep",
         "modules/service_bus_namespace.bicep",
+        "modules/private_endpoints.bicep",
     )
 )
 FILES = [BicepFile(path) for path in sorted(INFRA.rglob("*.bicep"))]
@@ -88,6 +89,11 @@ def test_the_app_starts_with_the_deployed_settings() -> None:
             assert name == "FUNCTIONS_WORKER_RUNTIME", f"no check for the connection {name}"
 
 
+def test_the_app_accepts_the_setting_of_whoever_reads_counts_as_monitoring_reader() -> None:
+    (added,) = re.findall(r"\{ (\w+): '([\w-]+)' \}", text(MAIN.named("chosen").node))
+    settings.load({**deployed_settings(), added[0]: added[1]})
+
+
 def test_the_hub_has_one_consumer_group_for_the_trigger_and_one_for_reading_back() -> None:
     groups = HUB.resources("Microsoft.EventHub/namespaces/eventhubs/consumergroups")
     assert [group.value["name"] for group in groups] == [
@@ -139,8 +145,9 @@ def test_the_site_requires_https_and_tls_1_2_and_refuses_publishing_passwords() 
 def test_the_template_creates_exactly_the_queues_and_tables_that_the_app_uses() -> None:
     source = (ROOT / "function_app.py").read_text()
     literal = set(re.findall(r'queue_name="([\w-]+)"', source))
-    by_setting = {Expression("telemetryQueue"), Expression("'${telemetryQueue}-poison'")}
-    assert set(STORAGE.named("queueNames").value) == literal | by_setting
+    assert set(STORAGE.named("queueNames").value) == literal
+    by_setting = ["telemetryQueue", "'${telemetryQueue}-poison'"]
+    assert STORAGE.named("arrivalQueueNames").value == by_setting
     code = (ROOT / "shared").rglob("*.py")
     named = (re.findall(r'^TABLE_NAME = "(\w+)"', each.read_text(), re.M) for each in code)
     tables = {table for names in named for table in names} | {EVENTS, *TABLE_NAMES.values()}
@@ -151,7 +158,8 @@ def test_the_template_creates_exactly_the_queues_and_tables_that_the_app_uses() 
 def test_every_setting_named_on_a_page_exists(page: str) -> None:
     text = (ROOT / "docs" / page).read_text()
     named = set(re.findall(r"`((?:[A-Z][a-z]+){2,})(?:__\w+)?`", text))
-    assert named <= set(EXAMPLE)
+    of_parameters = re.findall(r"^@allowed\((.+)\)$", MAIN.path.read_text(), re.MULTILINE)
+    assert named <= set(EXAMPLE) | set(re.findall(r"'(\w+)'", " ".join(of_parameters)))
     assert named
 
 
@@ -201,22 +209,103 @@ def test_the_app_runs_on_a_linux_flex_consumption_plan() -> None:
     (plan,) = APP.resources("Microsoft.Web/serverfarms")
     assert plan.value["sku"] == {"tier": "FlexConsumption", "name": "FC1"}
     assert plan.value["kind"] == "functionapp"
-    assert plan.value["properties"] == {"reserved": True}
+    assert plan.value["properties"] == {"reserved": True, "zoneRedundant": "zoneRedundant"}
     (site,) = APP.resources("Microsoft.Web/sites")
     assert site.value["kind"] == "functionapp,linux"
     assert site.value["properties"]["serverFarmId"] == Expression("plan.id")
 
 
-def test_namespaces_have_the_standard_tier() -> None:
+def test_namespaces_have_the_standard_tier_unless_private_endpoints_need_more() -> None:
     """Basic has no topics, sessions or duplicate detection, and only one consumer group a hub."""
-    for file, of in ((NAMESPACE, "Microsoft.ServiceBus"), (HUB, "Microsoft.EventHub")):
+    premium = "publicNetworkAccess == 'Enabled' ? 'Standard' : 'Premium'"
+    for file, of, tier in (
+        (NAMESPACE, "Microsoft.ServiceBus", premium),
+        (HUB, "Microsoft.EventHub", "Standard"),
+    ):
         (namespace,) = file.resources(f"{of}/namespaces")
         sku = namespace.value["sku"]
-        assert (sku["name"], sku["tier"]) == ("Standard", "Standard")
+        assert (sku["name"], sku["tier"]) == (tier, tier)
 
 
-def test_public_access_is_stated_and_deleted_blobs_can_be_restored() -> None:
-    """docs/deployment.md says what to change for private endpoints."""
+def condition(declared: Declaration) -> str:
+    """The condition of a declaration, also of one in a loop; empty if it has none."""
+    body = declared.node.named_children[-1]
+    body = body.named_children[-1] if body.type == "for_statement" else body
+    return text(body.named_children[0]) if body.type == "if_statement" else ""
+
+
+def test_who_only_scales_has_no_telemetry_account_export_event_grid_or_arrival_queue() -> None:
+    conditions = {each.name: condition(each) for each in STORAGE.of_kind("resource")}
+    assert {name: needs for name, needs in conditions.items() if needs} == {
+        "telemetry": "(keepsTelemetry)",
+        "mayReadTelemetry": "(readsTelemetry)",
+        "undelivered": "(processes)",
+        "arrivals": "(processes)",
+    }
+    assert condition(MONITORING.named("export")) == "(!empty(telemetryAccountId))"
+    assert condition(MAIN.named("arrivals")) == "(processes)"
+    assert MAIN.named("processes").value == "!empty(chosen.ProcessingPeriodHours)"
+    assert MAIN.named("recomputes").value == "!empty(chosen.TrendsSubmitter)"
+
+
+def test_what_exists_already_is_not_created() -> None:
+    workspace, identity = MONITORING.named("workspace"), MAIN.named("newIdentity")
+    assert condition(workspace) == "(empty(workspaceId))"
+    assert condition(identity) == "(empty(identityId))"
+    assert MAIN.named("usedIdentityId").value == "empty(identityId) ? newIdentityId : identityId"
+    used = "empty(workspaceId) ? workspace.id : workspaceId"
+    assert MONITORING.named("usedWorkspaceId").value == used
+
+
+def test_a_private_deployment_has_an_endpoint_for_each_service_that_the_app_uses() -> None:
+    assert MAIN.named("isPrivate").value == "publicNetworkAccess == 'Disabled'"
+    storage = MAIN.named("storageTargets").value
+    assert (storage.over, storage.body["group"]) == (["blob", "queue", "table"], "group")
+    assert "${group}.${environment().suffixes.storage}" in storage.body["zone"]
+    others = {
+        name: (target["group"], target["zone"])
+        for name in ("telemetryTargets", "busTargets", "hubTargets")
+        for target in MAIN.named(name).value
+    }
+    bus = ("namespace", "privatelink.servicebus.windows.net")
+    blobs = ("blob", Expression("'privatelink.blob.${environment().suffixes.storage}'"))
+    assert others == {"telemetryTargets": blobs, "busTargets": bus, "hubTargets": bus}
+    endpoints, site = MAIN.named("endpoints"), MAIN.named("siteEndpoint")
+    assert condition(endpoints) == "(!empty(privateEndpointSubnetId))"
+    assert condition(site) == "(isPrivate)"
+    assert [each["group"] for each in site.value["params"]["targets"]] == ["sites"]
+    assert "endpoints" in MAIN.named("functionApp").value["dependsOn"]
+
+
+def test_dns_zones_that_are_not_given_are_created_once_and_linked_to_the_network() -> None:
+    assert ENDPOINTS.named("missingZones").value == Expression(
+        "filter(union(map(targets, each => each.zone), []), zone => !contains(zoneIds, zone))"
+    )
+    for name in ("newZones", "links"):
+        assert ENDPOINTS.named(name).value.over == ENDPOINTS.named("missingZones").value
+    body = ENDPOINTS.named("names").value.body
+    (config,) = body["properties"]["privateDnsZoneConfigs"]
+    given_or_new = (
+        "zoneIds[?each.zone] ?? resourceId('Microsoft.Network/privateDnsZones', each.zone)"
+    )
+    assert config["properties"]["privateDnsZoneId"] == given_or_new
+    assert body["dependsOn"] == ["links"]
+
+
+def test_a_deployment_that_could_not_work_is_refused_with_the_parameter_to_set() -> None:
+    refused = {
+        "access": "isPrivate && (empty(subnetId) || empty(privateEndpointSubnetId))",
+        "sku": "zoneRedundant && endsWith(storageSku, '_LRS')",
+    }
+    for name, needed in (("access", "privateEndpointSubnetId"), ("sku", "storageSku")):
+        refusal = re.search(r"= (.+)\n +\? fail\('(.+)'\)\n", text(MAIN.named(name).node))
+        assert refusal is not None
+        assert refusal[1] == refused[name]
+        assert needed in refusal[2]
+
+
+def test_the_network_is_as_the_parameters_say_and_deleted_blobs_can_be_restored() -> None:
+    """Event Grid and diagnostic settings deliver as trusted services."""
     accounts = STORAGE.resources("Microsoft.Storage/storageAccounts")
     (site,) = APP.resources("Microsoft.Web/sites")
     namespaces = [
@@ -224,10 +313,17 @@ def test_public_access_is_stated_and_deleted_blobs_can_be_restored() -> None:
         *HUB.resources("Microsoft.EventHub/namespaces"),
     ]
     for resource in (*accounts, site, *namespaces):
-        assert resource.value["properties"]["publicNetworkAccess"] == "Enabled", resource.of
+        access = resource.value["properties"]["publicNetworkAccess"]
+        assert access == Expression("publicNetworkAccess"), resource.of
+    assert MAIN.named("publicNetworkAccess").value == "Enabled"
+    subnet = site.value["properties"]["virtualNetworkSubnetId"]
+    assert subnet == "empty(subnetId) ? null : subnetId"
+    open_or_not = "publicNetworkAccess == 'Enabled' ? 'Allow' : 'Deny'"
     for account in accounts:
         acls = account.value["properties"]["networkAcls"]
-        assert acls == {"defaultAction": "Allow", "bypass": "AzureServices"}
+        assert acls == {"defaultAction": open_or_not, "bypass": "AzureServices"}
+    (rules,) = HUB.resources("Microsoft.EventHub/namespaces/networkRuleSets")
+    assert rules.value["properties"]["trustedServiceAccessEnabled"] is True
     services = STORAGE.resources("Microsoft.Storage/storageAccounts/blobServices")
     assert len(services) == len(accounts)
     for blobs in services:

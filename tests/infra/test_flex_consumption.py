@@ -8,6 +8,7 @@ invalid. Please remove or rename it before retrying." Older regions ignore these
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -58,18 +59,32 @@ def test_the_app_has_no_property_or_setting_that_flex_consumption_refuses() -> N
 def test_the_site_declares_what_flex_consumption_requires() -> None:
     """ARM: "FunctionAppConfig is required on create for FlexConsumption sites"."""
     config = site()["functionAppConfig"]
-    assert set(config) == {"deployment", "runtime", "scaleAndConcurrency"}
+    assert set(config) == {"deployment", "runtime", "scaleAndConcurrency", "siteUpdateStrategy"}
     assert config["deployment"]["storage"]["type"] == "blobContainer"
     assert config["deployment"]["storage"]["authentication"]["type"] == "UserAssignedIdentity"
-    assert MAIN.named("pythonVersion").value in ("3.11", "3.12", "3.13")
+    assert decorator("pythonVersion", "allowed") == "['3.11']", "see docs/deployment.md"
+
+
+def decorator(parameter: str, name: str) -> str:
+    """The argument of a decorator of a parameter of the template."""
+    source = MAIN.path.read_text()
+    found = re.search(rf"^@{name}\((.*)\)\n(?:@.+\n)*param {parameter} ", source, re.MULTILINE)
+    assert found is not None, f"{parameter} has no @{name}"
+    return found[1]
 
 
 def test_the_scale_is_within_the_limits_of_the_plan_which_has_one_app() -> None:
-    scale = site()["functionAppConfig"]["scaleAndConcurrency"]
-    assert 40 <= scale["maximumInstanceCount"] <= 1000, LIMITS
-    assert scale["instanceMemoryMB"] == Expression("instanceMemoryMB")
+    config = site()["functionAppConfig"]
+    scale = config["scaleAndConcurrency"]
+    chosen = ("maximumInstanceCount", "instanceMemoryMB", "alwaysReady")
+    assert scale == {name: Expression(name) for name in chosen}
+    assert config["siteUpdateStrategy"] == {"type": Expression("siteUpdateStrategy")}
+    assert MAIN.named("maximumInstanceCount").value == 40, "some regions refused less"
+    limits = [decorator("maximumInstanceCount", each) for each in ("minValue", "maxValue")]
+    assert limits == ["1", "1000"], LIMITS
     assert MAIN.named("instanceMemoryMB").value in (512, 2048, 4096)
-    assert scale["alwaysReady"] == [], "see the arithmetic in docs/deployment.md"
+    assert MAIN.named("alwaysReady").value == [], "see the arithmetic in docs/deployment.md"
+    assert decorator("siteUpdateStrategy", "allowed") == "['Recreate', 'RollingUpdate']"
     assert len(APP.resources("Microsoft.Web/serverfarms")) == 1, LIMITS
     assert len(APP.resources("Microsoft.Web/sites")) == 1
 

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from shared.settings import SETTINGS
 from tests.infra.bicep import BicepFile, Expression, text
 from tests.infra.test_deployment import computed_settings
 
@@ -15,6 +16,11 @@ ROOT = Path(__file__).parents[2]
 INFRA = ROOT / "infra"
 MAIN, AZD = BicepFile(INFRA / "main.bicep"), BicepFile(INFRA / "azd.bicep")
 SECURE = "secretSettings"
+BY_IDENTITY = {
+    *("AzureWebJobsStorage", "ServiceBusConnection", "EventHubConnection"),
+    *("APPLICATIONINSIGHTS_CONNECTION_STRING", "AZURE_STORAGE_CONNECTION_STRING"),
+}
+"""The secrets that a deployment does not need, because it connects with an identity."""
 CHOSEN_BY_AZD = {"environmentName", "location"}
 
 VARIABLE = re.compile(r"\$\{([A-Z_]+)(?:=(.*))?\}")
@@ -36,11 +42,11 @@ def variables(value: Any) -> Iterator[tuple[str, str | None]]:
         yield match[1], match[2]
 
 
-def test_azd_sets_every_parameter_but_the_prefix_of_names_from_one_variable_each() -> None:
+def test_azd_sets_every_parameter_from_one_variable_each() -> None:
     (module,) = AZD.of_kind("module")
-    assert set(module.value["params"]) == {p.name for p in MAIN.of_kind("param")} - {"name"}
+    assert set(module.value["params"]) == {p.name for p in MAIN.of_kind("param")}
     given = parameters("azd")
-    assert set(given) == {p.name for p in AZD.of_kind("param")} - {SECURE}
+    assert set(given) == {p.name for p in AZD.of_kind("param")}
     names = [name for name, _ in variables(given)]
     assert len(names) == len(set(names))
 
@@ -55,6 +61,7 @@ def test_each_variable_arrives_in_the_parameter_of_its_name() -> None:
                 yield key, variable
 
     chosen = {"environmentName": "AZURE_ENV_NAME", "location": "AZURE_LOCATION"}
+    chosen["name"] = "AUTOSCALER_NAME"  # some shells set NAME to that of the machine
     for key, variable in named(parameters("azd")):
         words = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", key).upper()
         assert variable == chosen.get(key, words)
@@ -63,13 +70,40 @@ def test_each_variable_arrives_in_the_parameter_of_its_name() -> None:
         "planIds": "split(planIds, ',')",
         "eventHub": "bool(eventHub)",
         "eventHubSharedAccess": "bool(eventHubSharedAccess)",
-        "alertEmails": "empty(alertEmails) ? [] : split(alertEmails, ',')",
         "instanceMemoryMB": "int(instanceMemoryMB)",
-        "tags": {"azd-env-name": "environmentName"},
+        "maximumInstanceCount": "int(maximumInstanceCount)",
+        "zoneRedundant": "bool(zoneRedundant)",
+        "diagnosticLogs": "bool(diagnosticLogs)",
+        **{name: f"empty({name}) ? [] : split({name}, ',')" for name in LISTS},
+        "tags": "union(givenTags, { 'azd-env-name': environmentName })",
     }
-    assert module.value["params"] == {
-        name: converted.get(name, name) for name in module.value["params"]
-    }
+    structured = {"alwaysReady", SECURE}  # tested below
+    arrived = {k: v for k, v in module.value["params"].items() if k not in structured}
+    assert arrived == {name: converted.get(name, name) for name in arrived}
+
+
+LISTS = ["alertEmails", "actionGroupIds", "privateDnsZoneIds", "appServiceEnvironmentIds"]
+
+
+def test_text_of_azd_becomes_tags_and_always_ready_groups() -> None:
+    """The value of a tag may contain an equals sign."""
+    tags = text(AZD.named("givenTags").node)
+    assert "empty(tags) ? [] : split(tags, ',')" in tags
+    assert "each => substring(each, indexOf(each, '=') + 1)" in tags
+    (module,) = AZD.of_kind("module")
+    groups = module.value["params"]["alwaysReady"]
+    assert groups.startswith("map(empty(alwaysReady) ? [] : split(alwaysReady, ','), each => {")
+    assert "name: split(each, '=')[0]" in groups
+    assert "instanceCount: int(split(each, '=')[1])" in groups
+
+
+def test_azd_sets_the_secret_settings_and_leaves_out_the_empty_ones() -> None:
+    """A secret that is not set must not replace a setting of the same name."""
+    secrets = {name for name, setting in SETTINGS.items() if setting.secret}
+    assert set(parameters("azd")[SECURE]) == secrets - BY_IDENTITY
+    (module,) = AZD.of_kind("module")
+    passed = module.value["params"][SECURE]
+    assert "filter(items(secretSettings), each => !empty(each.value))" in passed
 
 
 def test_azd_asks_only_for_parameters_without_a_default() -> None:
@@ -89,7 +123,8 @@ def test_the_defaults_of_azd_equal_those_of_the_template() -> None:
         ((_, default),) = variables(given[each.name])
         assert default == each.value
         value = declared[each.name].value
-        expected = "" if value == [] else value if isinstance(value, str) else json.dumps(value)
+        empty = value in ([], {})
+        expected = "" if empty else value if isinstance(value, str) else json.dumps(value)
         assert default == expected, each.name
 
 
@@ -129,24 +164,32 @@ COMPUTED = {
 }
 """The settings that follow from parameters. Those of the plan are parts of ``PLAN_ID``."""
 
-IDENTITY = "identity.properties.principalId"
+IDENTITY = "identity.outputs.principalId"
 COMMON = {"name": UNIQUE, "location": "location", "tags": "tags"}
+ENDPOINTS = {"location", "tags", "subnetId", "zoneIds", "targets"}
+SKU, ACCESS = text(MAIN.variables["sku"]), text(MAIN.variables["access"])
 PASSED_ON: dict[str, dict[str, str]] = {
+    "identity": {"name": "last(split(usedIdentityId, '/'))"},
     "storage": {
         "appAccount": "'app${suffix}'",
         "telemetryAccount": "'tel${suffix}'",
-        "sku": "storageSku",
+        "sku": SKU,
+        "publicNetworkAccess": ACCESS,
         "location": "location",
         "tags": "tags",
         "principalId": IDENTITY,
+        "processes": "!empty(chosen.ProcessingPeriodHours)",
         "telemetryQueue": "chosen.TelemetryQueue",
+        "keepsTelemetry": "processes || recomputes",
         "readsTelemetry": "!empty(chosen.TrendsSubmitter)",
     },
     "monitoring": {
         **COMMON,
         "principalId": IDENTITY,
         "telemetryAccountId": "storage.outputs.telemetryAccountId",
+        "workspaceId": "workspaceId",
         "alertEmails": "alertEmails",
+        "actionGroupIds": "actionGroupIds",
     },
     "arrivals": {
         **COMMON,
@@ -158,6 +201,7 @@ PASSED_ON: dict[str, dict[str, str]] = {
     "newServiceBus": {
         **COMMON,
         "name": "last(split(newNamespaceId, '/'))",
+        "publicNetworkAccess": ACCESS,
         "topic": "topic",
         "subscription": "subscription",
     },
@@ -165,6 +209,7 @@ PASSED_ON: dict[str, dict[str, str]] = {
         "namespaceName": "last(split(namespaceId, '/'))",
         "principalId": IDENTITY,
         "topic": "topic",
+        "countsRole": "countsRole",
         "processes": "!empty(chosen.ProcessingPeriodHours)",
         "processingQueue": "chosen.ProcessingQueue",
         "workingQueue": "chosen.WorkingQueue",
@@ -180,18 +225,35 @@ PASSED_ON: dict[str, dict[str, str]] = {
         "consumerGroup": "chosen.EventHubConsumerGroup",
         "readBackConsumerGroup": "chosen.EventHubReadBackConsumerGroup",
         "sharedAccess": "eventHubSharedAccess",
+        "publicNetworkAccess": ACCESS,
     },
     "plans": {
         "plan": "split(planId, '/')[8]",
         "app": UNIQUE,
         "principalId": IDENTITY,
     },
+    "environments": {
+        "environmentName": "last(split(id, '/'))",
+        "app": UNIQUE,
+        "principalId": IDENTITY,
+    },
+    "diagnostics": {
+        "appName": "functionApp.outputs.name",
+        "appAccount": "storage.outputs.appAccountName",
+        "workspaceId": "monitoring.outputs.workspaceId",
+    },
     "functionApp": {
         **COMMON,
-        "identityId": "identity.id",
-        "identityClientId": "identity.properties.clientId",
+        "identityId": "empty(identityId) ? newIdentityId : identityId",
+        "identityClientId": "identity.outputs.clientId",
         "pythonVersion": "pythonVersion",
         "instanceMemoryMB": "instanceMemoryMB",
+        "maximumInstanceCount": "maximumInstanceCount",
+        "alwaysReady": "alwaysReady",
+        "siteUpdateStrategy": "siteUpdateStrategy",
+        "zoneRedundant": "zoneRedundant",
+        "subnetId": "subnetId",
+        "publicNetworkAccess": ACCESS,
         "appAccount": "storage.outputs.appAccountName",
         "packageContainer": "storage.outputs.packageContainer",
         "serviceBusHost": "serviceBus.outputs.host",
@@ -234,19 +296,27 @@ def test_each_parameter_that_becomes_a_setting_arrives_in_it() -> None:
     }
     assert arrived == COMPUTED
     arguments = MAIN.variables["chosen"].named_children[-1].named_children
-    assert (len(arguments), text(arguments[0]), text(arguments[2])) == (3, "defaults", "settings")
+    assert [text(arguments[n]) for n in (0, 2, 3)] == ["defaults", COUNTS_FROM, "settings"]
+
+
+COUNTS_FROM = "countsRole == 'MonitoringReader' ? { ServiceBusCountsFrom: 'resource-manager' } : {}"
+"""Whoever may not ask the namespace for counts asks Resource Manager."""
 
 
 def test_each_module_receives_the_argument_of_its_parameter() -> None:
     bodies = {each.name: getattr(each.value, "body", each.value) for each in MAIN.of_kind("module")}
     assert bodies["functionApp"]["params"].pop("settings") == MAIN.named("chosen").value
+    for name in ("endpoints", "siteEndpoint"):  # their targets are tested with the deployment
+        assert bodies.pop(name)["params"].keys() == ENDPOINTS
     assert {name: body["params"] for name, body in bodies.items()} == PASSED_ON
     assert MAIN.named("makesNamespace").value == Expression("empty(serviceBusNamespaceId)")
     scopes = {name: body["scope"] for name, body in bodies.items() if "scope" in body}
     group = "resourceGroup(split({0}, '/')[2], split({0}, '/')[4])"
-    assert scopes == {"serviceBus": group.format("namespaceId"), "plans": group.format("planId")}
-    (loop,) = (each.value for each in MAIN.of_kind("module") if each.name == "plans")
-    assert loop.over == Expression("planIds")
+    given = {"serviceBus": "namespaceId", "plans": "planId", "environments": "id"}
+    given["identity"] = "usedIdentityId"
+    assert scopes == {name: group.format(each) for name, each in given.items()}
+    for name, over in (("plans", "planIds"), ("environments", "appServiceEnvironmentIds")):
+        assert MAIN.named(name).value.over == Expression(over)
 
 
 def test_the_function_app_has_the_settings_and_one_connection_for_each_service() -> None:

@@ -33,12 +33,14 @@ COMPILED_NAMES = {
     "Microsoft.EventHub/namespaces/eventhubs": """
         cleanupPolicy partitionCount retentionDescription retentionTimeInHours""",
     "Microsoft.EventHub/namespaces/eventhubs/consumergroups": "",
+    "Microsoft.EventHub/namespaces/networkRuleSets": """
+        defaultAction publicNetworkAccess trustedServiceAccessEnabled""",
     "Microsoft.Insights/actionGroups": """
         emailAddress emailReceivers enabled groupShortName useCommonAlertSchema""",
     "Microsoft.Insights/components": """
         Application_Type DisableLocalAuth WorkspaceResourceId kind publicNetworkAccessForIngestion
         publicNetworkAccessForQuery""",
-    "Microsoft.Insights/diagnosticSettings": "category enabled logs storageAccountId",
+    "Microsoft.Insights/diagnosticSettings": "category enabled logs storageAccountId workspaceId",
     "Microsoft.Insights/metricAlerts": """
         actionGroupId actions allOf criteria criterionType description dimensions enabled
         evaluationFrequency metricName metricNamespace odata.type operator scopes severity
@@ -50,6 +52,13 @@ COMPILED_NAMES = {
     "Microsoft.Insights/workbooks": """
         category displayName fallbackResourceIds kind serializedData sourceId""",
     "Microsoft.ManagedIdentity/userAssignedIdentities": "",
+    "Microsoft.Network/privateDnsZones": "",
+    "Microsoft.Network/privateDnsZones/virtualNetworkLinks": """
+        id registrationEnabled virtualNetwork""",
+    "Microsoft.Network/privateEndpoints": """
+        groupIds id privateLinkServiceConnections privateLinkServiceId subnet""",
+    "Microsoft.Network/privateEndpoints/privateDnsZoneGroups": """
+        privateDnsZoneConfigs privateDnsZoneId""",
     "Microsoft.OperationalInsights/workspaces": """
         disableLocalAuth features publicNetworkAccessForIngestion publicNetworkAccessForQuery
         retentionInDays sku""",
@@ -72,18 +81,20 @@ COMPILED_NAMES = {
     "Microsoft.Storage/storageAccounts/queueServices/queues": "",
     "Microsoft.Storage/storageAccounts/tableServices": "",
     "Microsoft.Storage/storageAccounts/tableServices/tables": "",
-    "Microsoft.Web/serverfarms": "kind reserved sku tier",
+    "Microsoft.Web/serverfarms": "kind reserved sku tier zoneRedundant",
     "Microsoft.Web/sites": """
         alwaysReady authentication deployment functionAppConfig http20Enabled httpsOnly identity
         instanceMemoryMB kind maximumInstanceCount minTlsVersion publicNetworkAccess runtime
-        scaleAndConcurrency scmMinTlsVersion serverFarmId siteConfig storage type
-        userAssignedIdentities userAssignedIdentityResourceId value version""",
+        scaleAndConcurrency scmMinTlsVersion serverFarmId siteConfig siteUpdateStrategy storage type
+        userAssignedIdentities userAssignedIdentityResourceId value version
+        virtualNetworkSubnetId""",
     "Microsoft.Web/sites/basicPublishingCredentialsPolicies": "allow",
     "Microsoft.Web/sites/config": "",
 }
 """The names in each type of resource, at any depth, with which Bicep 0.49.2 compiled the templates
 without a warning. The compiler does not know `location` of basicPublishingCredentialsPolicies,
-which ARM requires: https://github.com/Azure/bicep/issues/7396."""
+which ARM requires (https://github.com/Azure/bicep/issues/7396), nor `siteUpdateStrategy`
+(https://learn.microsoft.com/azure/azure-functions/flex-consumption-site-updates)."""
 
 RESOURCES = [
     each

@@ -15,9 +15,11 @@ from shared.autoscaling.plans.app_service import AppServiceControl
 from tests.autoscaling.services.test_azure_adapters import ID, loaded
 from tests.builders import resource
 from tests.infra.bicep import BicepFile, Expression
+from tests.infra.test_deployment import BUS, MAIN, condition
 
 INFRA = Path(__file__).parents[2] / "infra"
 PLAN_ROLE = BicepFile(INFRA / "modules" / "plan_role.bicep")
+ENVIRONMENT_ROLE = BicepFile(INFRA / "modules" / "environment_role.bicep")
 FILES = [BicepFile(path) for path in sorted(INFRA.rglob("*.bicep"))]
 
 
@@ -51,6 +53,21 @@ async def test_the_role_allows_exactly_what_the_app_does_to_a_plan(form: Operati
     assert set(permissions["actions"]) == arm.actions
     assert not permissions["dataActions"]
     assert PLAN_ROLE.named("assignment").value["scope"] == Expression("target")
+
+
+def test_a_plan_in_an_environment_needs_the_right_to_join_it_and_nothing_else() -> None:
+    """ARM: "does not have permission to perform action 'Microsoft.Web/hostingEnvironments/join/
+    action' on the linked scope(s)"."""
+    (permissions,) = ENVIRONMENT_ROLE.named("role").value["properties"]["permissions"]
+    assert permissions["actions"] == ["Microsoft.Web/hostingEnvironments/join/action"]
+    assert not permissions["dataActions"]
+    assert ENVIRONMENT_ROLE.named("assignment").value["scope"] == Expression("target")
+
+
+def test_whoever_reads_counts_as_monitoring_reader_is_no_data_owner_of_the_topic() -> None:
+    assert condition(BUS.named("mayCount")) == "(countsRole == 'DataOwner')"
+    assert condition(BUS.named("mayReadMetrics")) == "", "it reads the counts then"
+    assert MAIN.named("countsRole").value == "DataOwner"
 
 
 BUILT_IN_ROLES = {

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from pathlib import Path
 from typing import Any
 
+from local.functions_host.host_json import read_host_json
 from local.twins.autoscaling import MemoryCapacityControl, MemoryStateStore
 from shared.autoscaling import Cooldown, Limits, Threshold
 from shared.autoscaling.deciding.decide import LogEntry
@@ -28,7 +30,8 @@ from tests.simulation.scheduler import Crash, Outage, Scheduler, pause, sleep_un
 
 LIMITS = Limits(2, 6)
 COOLDOWN = Cooldown(120, 300)
-MAX_DEQUEUE_COUNT = 5
+HOST_QUEUES = read_host_json(Path(__file__).parents[2]).queues
+MAX_DEQUEUE_COUNT = HOST_QUEUES.max_dequeue_count
 DUPLICATE_RATE = 0.05
 LOST_OUTPUT_RATE = 0.05
 COLLECT_SECONDS, RECONCILE_SECONDS = 15, 30
@@ -40,8 +43,8 @@ FUNCTION_TIMEOUT = timedelta(minutes=5)
 SOURCE_TIMEOUT = timedelta(seconds=10)
 """The time after which the reconciler gives up a resource."""
 ARM_TIMEOUT = timedelta(seconds=120)
-RETRIED_AFTER = timedelta(seconds=5)
-"""``visibilityTimeout`` of host.json: when the message of a failed function is redelivered."""
+RETRIED_AFTER = timedelta(seconds=HOST_QUEUES.visibility_timeout_seconds)
+"""When the message of a failed function is redelivered."""
 MESSAGE_LEASE = timedelta(minutes=10)
 """When the message of a crashed host is redelivered."""
 

@@ -171,11 +171,11 @@ def _entry(step: Transition, decision: Decision, metric: Metric) -> LogEntry:
 
 
 def _log(decision: Decision, limits: Limits) -> None:
-    """An alert in infra/modules/monitoring.bicep searches for "at the maximum of"."""
     text = f"{decision.current} → {decision.desired}: {decision.reason}"
-    if held_at_maximum(decision.current, decision.candidates, limits):
-        text += f"; at the maximum of {limits.maximum}"
     log_action(log, "decided", decision.resource_name, text)
+    if held_at_maximum(decision.current, decision.candidates, limits):
+        text = f"the maximum is {limits.maximum}, and the rules recommend no less"
+        log_action(log, "held_at_maximum", decision.resource_name, text)
 
 
 def _sample_id(metric: Metric) -> str:
