@@ -58,12 +58,6 @@ async def tripped(rig: BreakerRig) -> BreakerRig:
     return rig
 
 
-async def test_a_batch_is_committed_and_its_messages_are_sent(rig: BreakerRig) -> None:
-    await rig.ingest(0, 249)
-    assert rig.sent == [f"hub:0:{n}" for n in range(250)]
-    assert (rig.checkpoint, len(rig.store.rows[STREAM].outbox)) == (249, 0)
-
-
 async def test_a_healthy_batch_makes_only_the_necessary_store_calls(rig: BreakerRig) -> None:
     """The batch waits for the round trip of each call."""
     asked: list[str] = []
@@ -211,15 +205,6 @@ async def test_too_many_slow_calls_open_the_breaker(rig: BreakerRig) -> None:
     await rig.ingest(0, 3)
     breaker = (await rig.breakers.load()).breaker
     assert breaker.reason == "4 of 4 calls were slow in 30 s, more than 50%"
-
-
-async def test_unsent_messages_are_sent_when_their_batch_is_redelivered(rig: BreakerRig) -> None:
-    rig.send_error = DependencyDown("queue metrics")
-    with pytest.raises(DependencyDown):
-        await rig.ingest(0, 3)
-    rig.send_error = None
-    await rig.ingest(0, 3)
-    assert rig.sent == [f"hub:0:{n}" for n in range(4)]
 
 
 async def test_an_unreachable_queue_holds_the_partition_and_loses_no_message(
