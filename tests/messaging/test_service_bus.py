@@ -187,13 +187,12 @@ async def test_batches_can_be_sent_to_topics(bus: Bus, connection: ServiceBusCon
 
 
 async def test_a_message_with_a_known_id_is_dropped_and_a_scheduled_one_waits(
-    bus: Bus, connection: ServiceBusConnection, jobs: str
+    connection: ServiceBusConnection, jobs: str
 ) -> None:
     due = now() + timedelta(seconds=LATER_SECONDS)
     later = Message(b"later", "later", scheduled_at=due)
     for _ in range(2):
         await send(batch_sender(connection, jobs, now), [later, Message(b"now", "now")])
-    assert await waiting(bus, jobs) == 1
     arrived = await asyncio.to_thread(received, connection, 2, jobs)
     assert [message.message_id for message in arrived] == ["now", "later"]
     assert now() >= due
