@@ -207,6 +207,17 @@ async def test_too_many_slow_calls_open_the_breaker(rig: BreakerRig) -> None:
     assert breaker.reason == "4 of 4 calls were slow in 30 s, more than 50%"
 
 
+async def test_failures_of_a_quiet_hub_add_up_until_they_are_enough_calls(rig: BreakerRig) -> None:
+    """The calls of 30 s would never be enough."""
+    rig.breaker.rule, rig.bad = TripRule(failures_max=None, throughput_min=4), set(range(9))
+    modes = []
+    for sequence in range(4):
+        await rig.ingest(sequence, sequence)
+        modes.append(await rig.mode())
+        rig.wait(120)
+    assert modes == [CLOSED] * 3 + [OPEN]
+
+
 async def test_an_unreachable_queue_holds_the_partition_and_loses_no_message(
     rig: BreakerRig,
 ) -> None:
