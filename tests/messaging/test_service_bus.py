@@ -187,13 +187,16 @@ async def test_batches_can_be_sent_to_topics(bus: Bus, connection: ServiceBusCon
 
 
 async def test_a_message_with_a_known_id_is_dropped_and_a_scheduled_one_waits(
-    bus: Bus, connection: ServiceBusConnection, jobs: str
+    connection: ServiceBusConnection, jobs: str
 ) -> None:
     due = now() + timedelta(seconds=LATER_SECONDS)
     later = Message(b"later", "later", scheduled_at=due)
     for _ in range(2):
         await send(batch_sender(connection, jobs, now), [later, Message(b"now", "now")])
+<<<<<<< HEAD
     assert await waiting(bus, jobs) == 1 or now() >= due  # if this machine is slow
+=======
+>>>>>>> tests2
     arrived = await asyncio.to_thread(received, connection, 2, jobs)
     assert [message.message_id for message in arrived] == ["now", "later"]
     assert now() >= due
@@ -217,15 +220,6 @@ def test_batches_of_the_installed_and_the_pinned_client_are_filled_directly() ->
     pins = (Path(__file__).parents[2] / "requirements" / "app.txt").read_text().splitlines()
     (pin,) = (line for line in pins if line.startswith("azure-servicebus=="))
     assert filling_for(pin.partition("==")[2].removesuffix(" \\")) is fill_directly
-
-
-async def test_a_message_above_the_links_limit_is_named_and_the_others_are_sent(
-    bus: Bus, connection: ServiceBusConnection, jobs: str
-) -> None:
-    messages = [Message(b"small", "1"), Message(bytes(LIMIT), "huge"), Message(b"small", "2")]
-    result = await send(batch_sender(connection, jobs, now), messages)
-    assert [refusal.message_id for refusal in result.refused] == ["huge"]
-    assert (result.sent, await waiting(bus, jobs)) == (2, 2)
 
 
 async def test_a_queue_that_detects_duplicates_takes_each_dead_letter_once(
@@ -267,18 +261,6 @@ async def test_messages_without_a_session_id_are_named_and_the_others_are_sent(
     assert [refusal.position for refusal in result.refused] == [1, 5]
     assert all("SessionId was not set" in refusal.reason for refusal in result.refused)
     assert (result.sent, result.resent_unknown, await waiting(bus, queue)) == (6, 0, 6)
-
-
-async def test_a_message_larger_than_a_batch_is_sent_alone_where_the_queue_accepts_it(
-    bus: Bus, connection: ServiceBusConnection
-) -> None:
-    stand_in, queue = bus.inside(), await bus.queue(max_message_bytes=3 * 2**20)
-    sizes = [700_000, 700_000, 2_000_000, 10, 4_000_000, 1_048_570, 10]
-    messages = [Message(bytes(size), f"{n}") for n, size in enumerate(sizes)]
-    result = await send(batch_sender(connection, queue, now), messages)
-    assert [refusal.position for refusal in result.refused] == [4]
-    assert (result.sent, result.retries) == (6, 0)
-    assert [len(m.body) for m in stored(stand_in, queue)] == [s for s in sizes if s != 4_000_000]
 
 
 async def test_a_batch_of_premium_that_exceeds_the_batch_limit_is_divided(

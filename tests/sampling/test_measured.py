@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from bench.made_up_series import Measured
 from shared.sampling.comparison import Day
 from shared.sampling.estimates import Sums
 from shared.sampling.measured import combined, judge_measured
@@ -83,13 +84,6 @@ def test_a_permanent_decrease_of_a_measurement_is_normal_after_a_week() -> None:
     kinds = [verdict.kind for verdict in judge_all(series, by=judge_measured)]
     assert set(kinds[TODAY : TODAY + 7]) == {LOST}
     assert set(kinds[TODAY + 8 :]) == {VerdictKind.NORMAL}
-
-
-def test_the_days_after_a_single_day_of_loss_are_normal() -> None:
-    series = [*days(), day(TODAY, 0.3), *[day(index) for index in range(TODAY + 1, 70)]]
-    kinds = [verdict.kind for verdict in judge_all(series, by=judge_measured)]
-    assert kinds[TODAY] is LOST
-    assert set(kinds[TODAY + 1 :]) == {VerdictKind.NORMAL}
 
 
 def test_unreported_sampling_is_not_a_loss_of_values() -> None:
@@ -296,41 +290,21 @@ def test_rows_without_the_two_separate_verdicts_can_still_be_read() -> None:
     assert (trend.figure, trend.sum_verdict) == ("count", "")
 
 
-# --- synthetic series --------------------------------------------------------------------------
-
-
-class Values:
-    """Sums of 500 to 5,000 sampled records a day, with light or heavy tails of the values."""
-
-    def __init__(self, rng: np.random.Generator) -> None:
-        self.rng = rng
-        self.level = rng.uniform(500, 5_000)
-        self.sigma = float(rng.choice([0.3, 1.0, 1.8]))
-        self.k = int(rng.choice([1, 5]))
-
-    def day(self, index: int, left: float = 1.0) -> Day:
-        kept = int(self.rng.poisson(self.level * WEEK[index % 7] / self.k))
-        values = self.rng.lognormal(0, self.sigma, kept) * (self.rng.random(kept) < left)
-        return Day(
-            START + timedelta(days=index),
-            value=float(self.k * values.sum()),
-            standard_error=math.sqrt(self.k * (self.k - 1) * float((values**2).sum())),
-            effective_records=kept,
-            control=float(self.k * kept),
-        )
+# --- many series ----------------------------------------------------------------------------
 
 
 def test_with_heavy_tails_false_alarms_are_rare_and_most_losses_are_detected() -> None:
     rng = np.random.default_rng(4)
     counts = Counter[str]()
     for _ in range(40):
-        world = Values(rng)
+        world = Measured(rng)
         usual = [world.day(index) for index in range(70)]
         for index in range(50, 70):
             counts["ordinary"] += 1
             counts["alarms"] += judge_measured(usual[index], usual[:index]).kind is LOST
         for index in (52, 61, 69):
             counts["losses"] += 1
-            counts["detected"] += judge_measured(world.day(index, 0.3), usual[:index]).kind is LOST
+            lost = world.day(index, values=0.7)
+            counts["detected"] += judge_measured(lost, usual[:index]).kind is LOST
     assert counts["alarms"] / counts["ordinary"] <= 0.005
     assert counts["detected"] / counts["losses"] >= 0.9

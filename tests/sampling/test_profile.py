@@ -5,15 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
-from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+from zoneinfo import ZoneInfoNotFoundError
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.sampling.profile import HOURS, HourCount, NoProfile, UsualWeek, week_profile
-from shared.values.measurements import WeekProfile
+from shared.sampling.profile import HOURS, HourCount, UsualWeek, week_profile
 
 MONDAY = datetime(2017, 5, 1, tzinfo=UTC)
 Load = Callable[[datetime], float | None]
@@ -47,29 +46,6 @@ def by_local_hour(time: datetime) -> float:
 
 
 EXACT = tuple([10.0 + hour for hour in range(HOURS)])
-
-
-def test_the_usual_week_is_a_valid_profile_of_the_scaling_rules() -> None:
-    week = profile(by_local_hour)
-    floor = WeekProfile(week.items_per_minute, week.time_zone)
-    assert len(floor.items_per_minute) == HOURS
-    assert floor.items_per_minute == EXACT
-    assert floor.time_zone == "UTC"
-
-
-@pytest.mark.parametrize(
-    "time_zone",
-    ["UTC", "Europe/Berlin", "America/New_York", "Asia/Kolkata", "Asia/Kathmandu"],
-)
-def test_hours_are_local_even_across_a_change_of_daylight_saving_time(time_zone: str) -> None:
-    """Berlin and New York changed their clocks within the eight weeks before 1 May 2017."""
-    zone = ZoneInfo(time_zone)
-    week = profile(lambda time: by_local_hour(time.astimezone(zone)), time_zone=time_zone)
-    offset_has_parts = time_zone.startswith("Asia")
-    tolerance = 1.0 if offset_has_parts else 0.0  # a UTC hour covers parts of two local hours
-    inner = [hour for hour in range(HOURS) if 1 <= hour % 24 <= 22]
-    for hour in inner:
-        assert week.items_per_minute[hour] == pytest.approx(EXACT[hour], abs=tolerance)
 
 
 def test_one_unusual_week_does_not_change_the_profile() -> None:
@@ -118,13 +94,6 @@ def test_a_low_sampled_load_is_averaged_so_that_it_does_not_become_zero() -> Non
     week = week_profile(sparse, MONDAY)
     assert isinstance(week, UsualWeek)
     assert sum(known(week)) / HOURS == pytest.approx(5 / 60, rel=0.1)
-
-
-@pytest.mark.parametrize("weeks", [0, 1, 1.4])
-def test_too_little_history_gives_no_profile(weeks: float) -> None:
-    week = week_profile(counts(by_local_hour, weeks), MONDAY)
-    assert isinstance(week, NoProfile)
-    assert "of the week's 168 hours are known from 2 weeks or more" in week.reason
 
 
 def test_only_the_given_number_of_weeks_is_used() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -28,22 +27,6 @@ def test_a_failure_is_reported_with_its_seed_and_the_command_that_replays_it(
     assert __main__.main([*options, "--seeds", "5", "--first", "4"]) == 0
     assert __main__.main([*options, "--seed", "3"]) == 1
     assert "in check_seed" in capsys.readouterr().out, "the trace"
-
-
-def dry_run_of_make(*variables: str) -> str:
-    command = ["make", "--dry-run", "simulate", *variables]
-    root = Path(__file__).parents[2]
-    return subprocess.run(command, cwd=root, capture_output=True, text=True, check=True).stdout
-
-
-def test_make_simulate_passes_the_number_of_seeds_and_the_first_seed() -> None:
-    assert "-m tests.simulation --seeds 10 --first 70" in dry_run_of_make("SEEDS=10", "FIRST=70")
-
-
-def test_make_simulate_also_runs_the_stateful_tests_with_more_examples() -> None:
-    assert "STATEFUL_EXAMPLES=60 " in dry_run_of_make()
-    assert "STATEFUL_EXAMPLES=7 " in dry_run_of_make("EXAMPLES=7")
-    assert "STATEFUL_EXAMPLES" not in dry_run_of_make("SEED=7", "ONLY=ingestion")
 
 
 def test_make_simulate_runs_every_simulation() -> None:

@@ -158,20 +158,6 @@ class Cluster:
     def workers_running(self) -> int:
         return sum(worker.poll() is None for worker in self.workers)
 
-    def executor(self, number: str) -> psutil.Process | None:
-        """Returns the process of an executor by its number; None once it has ended."""
-        processes = [process for worker in self.workers for process in children(worker.pid)]
-        return next((each for each in processes if number == executor_number(each)), None)
-
-
-def executor_number(process: psutil.Process) -> str:
-    """Returns an empty text for any other process."""
-    try:
-        words = process.cmdline()
-        return str(words[words.index("--executor-id") + 1])
-    except (psutil.Error, ValueError):
-        return ""
-
 
 def children(pid: int) -> list[psutil.Process]:
     try:
@@ -268,11 +254,6 @@ class Job:
         address = f"http://{MASTER_HOST}:{self.page_port}/api/v1/applications"
         applications = fetched(address) or []
         return fetched(f"{address}/{applications[0]['id']}/{what}") if applications else []
-
-    def busy_executors(self) -> list[str]:
-        """Returns the numbers of the executors that work on a task."""
-        found = self._page("executors") or []
-        return [each["id"] for each in found if each["isActive"] and each["activeTasks"] > 0]
 
     def stages(self, status: str = "active") -> list[dict[str, Any]]:
         return self._page(f"stages?status={status}") or []

@@ -27,8 +27,6 @@ SHAPE = Shape("Amount", ("tenant",))
 OPTIONS = ("--measurement", "Amount", "--dimension", "tenant", "--no-pictures", "--json")
 MEGABYTES = 120
 """Six tasks, each of which takes a worker some tenths of a second."""
-FULL_AT_BYTES = 512 << 10
-"""Less than the blocks that one worker writes for the other."""
 UNSHARED_BYTES = 1 << 20
 
 pytestmark = pytest.mark.cluster
@@ -156,22 +154,6 @@ def wait_until_it_adds_up(job: Job) -> None:
     wait_for("a partial that is complete", quarantined, job.alive)
 
 
-def test_three_executors_killed_in_mid_run_change_no_byte(large: World, cluster: Cluster) -> None:
-    job, killed = large.job(cluster, "killed"), set[str]()
-    wait_until_it_reads(job)
-    while len(killed) < 3:
-        number = wait_for(
-            "a busy executor", lambda: next(iter(set(job.busy_executors()) - killed), ""), job.alive
-        )
-        process = cluster.executor(number)
-        assert process is not None
-        process.kill()
-        killed.add(number)
-    large.assert_published(job, "killed")
-    lost_tasks = [task for task in job.failures() if task["Reason"] == "ExecutorLostFailure"]
-    assert {task["Executor ID"] for task in lost_tasks} == killed
-
-
 @pytest.mark.parametrize("moment", [wait_until_it_reads, wait_until_it_adds_up])
 def test_a_worker_lost_in_mid_run_changes_no_byte(
     moment: Callable[[Job], None], large: World, cluster: Cluster
@@ -183,15 +165,6 @@ def test_a_worker_lost_in_mid_run_changes_no_byte(
     large.assert_published(job, output)
     assert cluster.workers_running() == 1
     assert len(job.happened("ExecutorRemoved")) >= 1
-
-
-@needs_a_small_disk
-def test_a_full_disk_on_one_worker_changes_no_byte(large: World, tmp_path: Path) -> None:
-    folder = tmp_path / "cluster"
-    with Cluster(folder, {1: (folder / "disk-1", FULL_AT_BYTES)}) as cluster:
-        job = large.job(cluster, "full")
-        large.assert_published(job, "full")
-    assert "No space left on device" in str(job.failures())
 
 
 def test_a_killed_driver_publishes_nothing_and_the_next_one_publishes_all(

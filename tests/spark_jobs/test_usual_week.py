@@ -115,16 +115,6 @@ def test_a_date_on_which_only_other_events_occurred_is_zero() -> None:
     assert found.weeks[9] == 8
 
 
-def test_an_hour_that_no_week_supports_is_missing_and_not_zero() -> None:
-    seen = [day for day in COMPLETE if date.fromisoformat(day).weekday() != 6]
-    found = profile(
-        usual_week(totals({ORDERS: lambda _: 60}, seen), "OrderPlaced", COMPLETE, "UTC")
-    )
-    sunday = range(6 * 24, HOURS)
-    assert {found.items_per_minute[hour] for hour in sunday} == {None}
-    assert {found.weeks[hour] for hour in sunday} == {0}
-
-
 @pytest.mark.parametrize(
     "time_zone", ["Europe/Berlin", "America/New_York", "Asia/Kolkata", "Pacific/Auckland"]
 )

@@ -19,7 +19,6 @@ from shared.autoscaling import (
     MetricRule,
     MetricRules,
     Resource,
-    Threshold,
 )
 from shared.autoscaling.azure_monitor.lag import LAG_SECONDS_MAX
 from shared.autoscaling.deciding.decide import decide
@@ -139,9 +138,3 @@ class Allowed:
         return ()
 
     async def close(self) -> None: ...
-
-
-def test_a_policy_of_the_window_mean_sees_the_same_with_and_without_lag() -> None:
-    policy = Threshold("cpu", 60, 30)
-    reasons = {decide(workers(policy=policy), known(lag), NOW).reason for lag in (0, 300, 900)}
-    assert len(reasons) == 1

@@ -496,26 +496,6 @@ def test_an_override_gives_its_reason_and_limits_only_what_contradicts_it(
 
 
 @pytest.mark.parametrize(
-    ("override", "desired"),
-    [
-        (Override(exact=7), 7),  # without the cooldown
-        (Override(exact=99), 20),
-        (Override(exact=4, reason="load test"), 4),
-        (Override(floor=3, expires_at=ago(1)), 4),  # the cooldown of the policy
-        (Override(Mode.PAUSED, floor=9), 4),
-    ],
-)
-def test_an_override_wins_over_the_policy_but_not_over_the_limits(
-    override: Override, desired: int
-) -> None:
-    held = state([50], 4, confirmed(60, target=4), override=override)
-    decision = decide(recommending(2), held, NOW)
-    assert (decision.desired, decision.applies) == (desired, desired != 4)
-    if override.exact is not None:
-        assert f"an override sets exactly {override.exact}" in decision.reason
-
-
-@pytest.mark.parametrize(
     ("recommended", "answer"),
     [(0, (1, "the minimum is 1")), (1, None), (20, None), (21, (20, "the maximum is 20"))],
 )

@@ -190,31 +190,6 @@ class World:
         return [e.candidates[0].capacity for e in lines[::-1] if e.kind is EntryKind.DECISION]
 
 
-async def test_copies_with_different_rules_do_not_flip_the_capacity() -> None:
-    world, targets = World(), list[int]()
-    order = [OLDER, NEWER, OLDER, OLDER, NEWER, OLDER, OLDER, OLDER, OLDER, NEWER, OLDER] * 3
-    for number, copy in enumerate(order):
-        if action := await world.tick(copy):
-            await world.scale(order[number - 1], action)
-        await world.reconcile(copy)
-        targets.append(world.control.capacities["plan-1"])
-    assert targets == [20] + [12] * (len(order) - 1)
-
-
-async def test_a_rollback_decides_after_two_minutes_of_silence() -> None:
-    world = World()
-    await world.tick(OLDER)
-    await world.tick(NEWER)
-    for _ in range(8):
-        assert await world.tick(OLDER) is None
-    assert await world.deciders() == [20, 12]
-    assert (await world.tick(OLDER)) is not None
-    rules = (await world.state()).rules
-    assert rules is not None
-    assert (rules.version, rules.replaced, rules.activated_at) == ("old", ("new",), world.now)
-    assert await world.tick(NEWER) is None
-
-
 async def test_a_copy_that_is_not_in_force_stores_samples_and_says_so(
     caplog: pytest.LogCaptureFixture,
 ) -> None:

@@ -166,20 +166,6 @@ async def test_an_action_is_requested_and_carried_out_once_however_often_message
     assert (await world.desired()).changed_at == world.now
 
 
-async def test_many_samples_lead_to_one_decision_commit_and_log_entry() -> None:
-    world = World()
-    action = await world.take(*LOAD)
-    assert action is not None
-    assert (action.target, action.epoch) == (3, 1)
-    (line,) = await world.lines()
-    assert (line.kind, line.metric, line.value) == (EntryKind.DECISION, "backlog", 200)
-    # a redelivered message, stale samples and duplicates
-    assert await world.take(*LOAD) == action
-    await world.take(*[metric(1, 700 + age) for age in range(1000)])
-    await world.take(*LOAD, metric(1, 700))
-    assert world.store.commits == 1
-
-
 async def test_a_paused_resource_keeps_its_samples() -> None:
     world = World()
     world.store.override("plan-1", Override(Mode.PAUSED, "maintenance"))
@@ -332,13 +318,6 @@ def test_many_samples_together_are_kept_and_confirm_like_single_ones(
     assert (together.state.histories, together.state.desired) == (state.histories, state.desired)
     assert together.accepted == tuple(accepted)
     assert list(map(str, together.refused)) == list(map(str, refused))
-
-
-def test_as_many_samples_as_a_message_holds_are_accepted() -> None:
-    start = NOW - timedelta(seconds=590)
-    times = [start + timedelta(seconds=number / 10) for number in range(3000, 0, -1)]
-    metrics = [Metric("plan-1", "backlog", MetricValue(time, 5)) for time in times]
-    assert len(advance(resource(), ScalingState(), metrics, NOW).accepted) == 3000
 
 
 # --- scaler and reconciler ---

@@ -66,15 +66,6 @@ def around(mean: float, spread: float, seed: int = 1) -> Load:
 STEPS = [2] * 10 + [8] * 10 + [4] * 10 + [7] * 10
 
 
-def test_a_queue_that_was_never_seen_with_work_teaches_nothing() -> None:
-    assert posterior(BacklogTrend()) is None
-    assert posterior(simulated(around(20, 0.1), [3] * 30)) is None
-
-
-def test_one_sample_teaches_nothing() -> None:
-    assert posterior(with_backlog(BacklogTrend(), [at(0, 500)], [at(0, 1)], MAXIMUM)) is None
-
-
 def test_changes_of_capacity_show_the_throughput() -> None:
     few, many = (known(simulated(around(200, 0.05), STEPS * n, 20_000)) for n in (1, 8))
     assert few.likely == pytest.approx(RATE, rel=0.3)
@@ -90,11 +81,6 @@ def test_the_estimate_does_not_depend_on_the_unit_of_work(scale: float) -> None:
     assert other.relative_error == pytest.approx(one.relative_error)
 
 
-def test_without_a_change_of_capacity_the_throughput_stays_unsure() -> None:
-    found = known(simulated(around(200, 0.05), [3] * 60, 500))
-    assert found.relative_error > 0.5
-
-
 def test_the_noise_of_the_arrivals_makes_the_estimate_less_sure() -> None:
     calm, wild = (known(simulated(around(200, s), STEPS * 8, 20_000)) for s in (0.05, 0.5))
     assert wild.relative_error > 1.5 * calm.relative_error
@@ -103,19 +89,6 @@ def test_the_noise_of_the_arrivals_makes_the_estimate_less_sure() -> None:
 @given(st.integers(0, 10_000), st.floats(0.02, 0.5))
 def test_the_true_throughput_lies_within_the_stated_uncertainty(seed: int, noise: float) -> None:
     found = known(simulated(around(200, noise, seed), STEPS, 9000))
-    assert abs(math.log(found.likely / RATE)) <= 4 * found.relative_error
-
-
-@given(st.integers(0, 10_000))
-def test_arrivals_that_wander_do_not_count_as_throughput(seed: int) -> None:
-    chance, level = random.Random(seed), 200.0
-
-    def wandering(_: int) -> float:
-        nonlocal level
-        level *= math.exp(chance.gauss(0, 0.05))
-        return level
-
-    found = known(simulated(wandering, STEPS * 2, 20_000))
     assert abs(math.log(found.likely / RATE)) <= 4 * found.relative_error
 
 
@@ -160,12 +133,6 @@ def test_the_lower_bound_is_forgotten_if_nothing_supports_it() -> None:
     later = [MetricValue(fast.until + MINUTE * m, 500 + 10 * (m % 3)) for m in range(1500)]
     slow = with_backlog(fast, later, [MetricValue(fast.until, 7.0)], MAXIMUM)
     assert slow.drained < RATE
-
-
-def test_a_load_that_the_plan_could_never_serve_is_unlikely() -> None:
-    """780 more a minute at 1 of 20 instances: 20 a minute and less would be far too slow."""
-    trend = simulated(lambda _: 780.0 + RATE, [1] * 5, 100)
-    assert known(trend).likely > 780 / (2 * MAXIMUM)
 
 
 def test_an_interval_that_lacks_samples_teaches_nothing_but_time() -> None:

@@ -5,24 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
-from typing import Any, get_args
+from typing import Any
 
 import pytest
 
 from shared.autoscaling import (
-    AzureMonitorMetric,
     Cooldown,
     Goal,
     Guards,
-    IngestionBreaker,
     Limits,
     Mode,
     QueueAge,
     Recommendation,
     Resource,
-    ServiceBusQueue,
-    ServiceBusSubscription,
-    StorageQueue,
     Throughput,
 )
 from shared.autoscaling.acting.actions import confirm
@@ -41,16 +36,14 @@ from shared.autoscaling.learning.throughput import rate_estimate
 from shared.autoscaling.operating.conditions import conditions
 from shared.autoscaling.policy import Observation
 from shared.autoscaling.ports import Snapshot
-from shared.autoscaling.sources import NO_SOURCE, Count, HubMetric, TopicSubscriptions
+from shared.autoscaling.sources import HubMetric
 from shared.autoscaling.state import BusyIntervals, Learned, ScalingState, Stall
 from shared.autoscaling.transition import Transition, advance
 from shared.values.measurements import CAPACITY_METRIC, Metric
 from shared.values.news import Severity
-from tests.autoscaling.operating.test_staleness import BUS
 from tests.builders import NOW, SOURCE, ago, history, resource, sample, state
 
 RATE = 60.0
-COUNTS: tuple[Count, ...] = get_args(Count)
 Course = Callable[[float], float | None]
 KNOWN_RATE = BusyIntervals(None, 60.0, 3600.0, 60.0, 216_000.0, 3600.0, 60.0)
 """Sixty intervals of a minute in which one instance finished 60 items."""
@@ -287,6 +280,7 @@ def test_a_backlog_that_grows_while_workers_are_stopped_teaches_no_throughput() 
     assert later.learned.trend.until == newest, "these samples teach nothing afterwards either"
 
 
+<<<<<<< HEAD
 @pytest.mark.parametrize(
     ("source", "counts"),
     [
@@ -305,6 +299,8 @@ def test_a_backlog_is_a_count_of_items_that_workers_can_take(source: Any, counts
     assert source.counts_backlog is counts
 
 
+=======
+>>>>>>> tests2
 @pytest.mark.parametrize(("seconds", "is_known"), [(-15, True), (0, True), (15, False)])
 def test_a_stall_that_is_known_goes_on_while_the_samples_reach_back_to_it(
     seconds: float, is_known: bool

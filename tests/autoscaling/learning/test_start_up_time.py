@@ -86,10 +86,6 @@ def test_settings_come_before_counts_and_counts_before_the_backlog(
     assert source is not SETTINGS or found == fixed
 
 
-def test_nothing_is_known_at_first() -> None:
-    assert rate_estimate(Throughput(), Learned()) is None
-
-
 @pytest.mark.parametrize(
     ("estimate", "told"),
     [

@@ -269,11 +269,6 @@ async def test_a_change_that_fails_after_it_was_accepted_tells_its_state_and_err
     assert raised.value.maybe_done
 
 
-async def test_a_plan_is_found_by_its_exact_name_only(control: AppServiceControl) -> None:
-    with pytest.raises(CapacityRefused, match="plan plan: 404"):
-        await control.read(plan("plan"))
-
-
 async def test_an_unreachable_arm_delays_the_change(unused_tcp_port: int) -> None:
     control = AppServiceControl(loaded(ArmEndpoint=f"https://127.0.0.1:{unused_tcp_port}"))
     with pytest.raises(CapacityDelayed):

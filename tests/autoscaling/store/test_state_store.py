@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import uuid
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -191,23 +190,6 @@ async def test_a_commit_does_not_conflict_with_changes_of_other_rows(
     await store.commit(snapshot, ScalingState({"b": history([2])}))
     expected = replace(FULL, override=paused, histories={**FULL.histories, "b": history([2])})
     assert (await store.load(name)).state == expected
-
-
-async def test_no_update_of_many_concurrent_writers_is_lost(store: StateStore, name: str) -> None:
-    async def add(value: int) -> None:
-        while True:
-            snapshot = await store.load(name)
-            kept = snapshot.state.histories.get("backlog", Window())
-            more = Window((*kept.samples, sample(value, -len(kept.samples))))
-            try:
-                histories = {**snapshot.state.histories, "backlog": more}
-                return await store.commit(snapshot, ScalingState(histories))
-            except StateConflict:
-                continue
-
-    await asyncio.gather(*[add(i) for i in range(8)])
-    kept = (await store.load(name)).state.histories["backlog"].samples
-    assert sorted(each.value for each in kept) == list(range(8))
 
 
 async def test_a_commit_is_atomic(store: StateStore, name: str) -> None:

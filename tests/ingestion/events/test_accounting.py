@@ -204,13 +204,6 @@ def test_a_transaction_is_filled_to_its_last_row_and_byte_beside_the_checkpoints
     assert all(commit.rows <= limits.rows_max for commit in commits)
 
 
-def test_large_values_share_a_transaction_only_if_their_bytes_fit() -> None:
-    """Values of 100,000 characters take up to 1.2 MB each."""
-    limits = CommitLimits(size_bytes_max=1_500_000, row_bytes_max=1_500_000)
-    for part in plan(checkpoint(0), each(Effect(1, "ü" * 100_000), 20), limits=limits):
-        assert ROW_OVERHEAD_BYTES + sum(e.size_bytes for e in part.effects) <= 1_500_000
-
-
 def test_each_gap_takes_one_row_and_is_always_written() -> None:
     gaps = [gap(n, n) for n in range(1, 5)]
     assert sizes(plan(checkpoint(0), [], gaps, CommitLimits(rows_max=3))) == [2, 2]

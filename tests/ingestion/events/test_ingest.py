@@ -58,12 +58,6 @@ async def tripped(rig: BreakerRig) -> BreakerRig:
     return rig
 
 
-async def test_a_batch_is_committed_and_its_messages_are_sent(rig: BreakerRig) -> None:
-    await rig.ingest(0, 249)
-    assert rig.sent == [f"hub:0:{n}" for n in range(250)]
-    assert (rig.checkpoint, len(rig.store.rows[STREAM].outbox)) == (249, 0)
-
-
 async def test_a_healthy_batch_makes_only_the_necessary_store_calls(rig: BreakerRig) -> None:
     """The batch waits for the round trip of each call."""
     asked: list[str] = []
@@ -213,13 +207,15 @@ async def test_too_many_slow_calls_open_the_breaker(rig: BreakerRig) -> None:
     assert breaker.reason == "4 of 4 calls were slow in 30 s, more than 50%"
 
 
-async def test_unsent_messages_are_sent_when_their_batch_is_redelivered(rig: BreakerRig) -> None:
-    rig.send_error = DependencyDown("queue metrics")
-    with pytest.raises(DependencyDown):
-        await rig.ingest(0, 3)
-    rig.send_error = None
-    await rig.ingest(0, 3)
-    assert rig.sent == [f"hub:0:{n}" for n in range(4)]
+async def test_failures_of_a_quiet_hub_add_up_until_they_are_enough_calls(rig: BreakerRig) -> None:
+    """The calls of 30 s would never be enough."""
+    rig.breaker.rule, rig.bad = TripRule(failures_max=None, throughput_min=4), set(range(9))
+    modes = []
+    for sequence in range(4):
+        await rig.ingest(sequence, sequence)
+        modes.append(await rig.mode())
+        rig.wait(120)
+    assert modes == [CLOSED] * 3 + [OPEN]
 
 
 async def test_an_unreachable_queue_holds_the_partition_and_loses_no_message(

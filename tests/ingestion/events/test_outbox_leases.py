@@ -8,14 +8,14 @@ from datetime import timedelta
 
 import pytest
 
-from shared.ingestion.errors import CommitRefused, DependencyDown, SentInPart
+from shared.ingestion.errors import DependencyDown, SentInPart
 from shared.ingestion.events import outbox
 from shared.ingestion.events.outbox import LEASE, OutboxLeases
 from shared.ingestion.events.process_batch import process_batch
 from shared.ingestion.model import OutboxMessage, Stream
 from shared.ingestion.store.events import StoredMessage
 from tests.ingestion.events.test_process_batch import Rig
-from tests.ingestion.flows import STREAM, BreakerRig, events
+from tests.ingestion.flows import STREAM, events
 
 SECOND = timedelta(seconds=1)
 
@@ -187,36 +187,6 @@ async def test_a_second_call_leaves_its_messages_to_the_one_that_is_sending(
     await process_batch(events(0, 1), rig.consumer)
     assert await outbox.send_messages(STREAM, rig.store, Slow(), leases) == 4
     assert sent == [f"hub:0:{n}" for n in range(4)]
-
-
-async def test_a_refused_takeover_leaves_the_messages_to_the_other_process(
-    rig: Rig, queue: Queue
-) -> None:
-    async def refuse(stream: Stream, messages: Sequence[StoredMessage]) -> None:
-        raise CommitRefused(f"{stream.key}: {len(messages)}")
-
-    await process_batch(events(0, 1), rig.consumer)
-    rig.store.now += LEASE
-    rig.store.take = refuse  # type: ignore[method-assign]
-    assert await another_drains(rig, queue) == 0
-    assert queue.sent == []
-
-
-async def test_a_crashed_instances_messages_are_sent_after_its_lease_has_ended() -> None:
-    rig = BreakerRig()
-    rig.hub.add(STREAM, *events(0, 3))
-    rig.send_error = DependencyDown("the instance dies here")
-    with pytest.raises(DependencyDown):
-        await rig.ingest(0, 3)
-    rig.send_error = None
-    rig.lines.clear()  # another instance checks the tail
-    await rig.check_tail()
-    assert rig.sent == []
-    await rig.ingest(0, 3)  # the batch is redelivered to another instance
-    assert rig.sent == []
-    rig.wait(60)
-    await rig.check_tail()
-    assert rig.sent == [f"hub:0:{n}" for n in range(4)]
 
 
 async def test_a_lease_from_before_the_stores_clock_was_set_back_has_expired(

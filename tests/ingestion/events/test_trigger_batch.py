@@ -50,6 +50,8 @@ def test_offsets_of_geo_replicated_hubs_and_times_without_a_zone_are_read() -> N
     )
     (event,) = parse_batch([b"a"], delivered).events
     assert (event.offset, event.enqueued_at, event.properties) == ("1:2:3", AT, {})
+    del delivered["PropertiesArray"]
+    assert parse_batch([b"a"], delivered).events == (event,)
 
 
 NOT_ONE_EACH = "SystemPropertiesArray must hold an object for each of 2 events, but holds"

@@ -307,6 +307,9 @@ UNDECODED = {
 }
 """Encoded values that the client cannot decode."""
 
+PROPERTY = b"\0\x53\x74\xc1\x07\x02\xa1\x01a\xa1\x01b"
+"""The section of properties of an event, as short as it can be written."""
+
 
 def nested(depth: int) -> bytes:
     value = b"\x45"
@@ -319,7 +322,7 @@ async def test_an_event_that_the_client_cannot_decode_is_a_dead_letter_and_stops
     async with a_partition() as place:
         broker = place.inside().broker
         for value in UNDECODED.values():
-            body = b"\0\x53\x77" + (value or nested(3_000))
+            body = PROPERTY + b"\0\x53\x77" + (value or nested(3_000))
             broker.publish(broker.hub(HUB), [EventContent(body)], place.partition)
         await place.send(b"good")
         reader = EventHubReader(place.connection, "readback", 20)
@@ -327,6 +330,7 @@ async def test_an_event_that_the_client_cannot_decode_is_a_dead_letter_and_stops
     assert (good.body, good.unreadable) == (b"good", "")
     assert len(undecoded) == len(UNDECODED)
     for event in undecoded:
+        assert event.properties == {"a": "b"}
         assert event.unreadable.startswith(
             "the body is an AMQP value that the client cannot decode"
         )

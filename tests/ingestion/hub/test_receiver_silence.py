@@ -9,10 +9,9 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
-from azure.eventhub.aio import EventHubConsumerClient, EventHubProducerClient
 
 from shared.ingestion.errors import HubUnavailable
-from shared.ingestion.hub.client import IDLE_SECONDS_MAX, EventHubReader, client_of, send_event
+from shared.ingestion.hub.client import EventHubReader, send_event
 from shared.ingestion.hub.receiver import EventHubReceiver
 from shared.ingestion.model import Event
 from shared.settings.connections import EventHubConnection
@@ -101,38 +100,3 @@ async def test_a_connection_without_events_stays_open(hub: Hub) -> None:
     receiving = Receiving(hub, idle_seconds=IDLE_SECONDS)
     await until(lambda: len(receiving.batches) >= 3 * IDLE_SECONDS / 0.2, SECONDS_MAX)
     await receiving.stop()
-
-
-async def test_a_batch_that_takes_longer_than_the_idle_time_is_finished_first(hub: Hub) -> None:
-    """The client reads nothing while its buffer is full, so it may mistake a slow handler for a
-    broken connection."""
-    begun, finished = list[int](), list[int]()
-
-    async def deliver(events: Sequence[Event]) -> None:
-        if events:
-            begun.append(events[0].sequence)
-            await asyncio.sleep(3 * IDLE_SECONDS)
-            finished.append(events[0].sequence)
-
-    await hub.send(*[f"event {n}" for n in range(100)])
-    receiver = EventHubReceiver(
-        hub.connection, "$Default", batch_max=10, prefetch=10, idle_seconds=IDLE_SECONDS
-    )
-    receiving = asyncio.create_task(receiver.receive(hub.partition, hub.after, 1, deliver))
-    await until(lambda: len(finished) == 2 or receiving.done(), SECONDS_MAX)
-    if not receiving.done():
-        receiving.cancel()
-        pytest.skip("this version of the client keeps reading while a handler is slow")
-    with pytest.raises(HubUnavailable, match="idle"):
-        await receiving
-    assert finished == begun
-
-
-@pytest.mark.parametrize("kind", [EventHubConsumerClient, EventHubProducerClient])
-async def test_every_client_requests_heartbeats(hub: Hub, kind: Any) -> None:
-    group = {"consumer_group": "$Default"} if kind is EventHubConsumerClient else {}
-    client = client_of(kind, hub.connection, **group)
-    try:
-        assert client._idle_timeout == IDLE_SECONDS_MAX
-    finally:
-        await client.close()

@@ -113,3 +113,6 @@ async def test_a_refused_change_raises_an_error_without_secrets(
     assert announced == [3], "the opening is announced even if the switch fails"
     assert "[not_disabled] my-app" in caplog.text
     assert "hunter2" not in caplog.text
+    sites.stop_failing()
+    await SwitchingAnnouncer(RecordingAnnouncer(), switch).announce(Breaker(epoch=4))
+    assert (announced, sites.settings) == ([3, 4], {**GIVEN, KEY: "true"})

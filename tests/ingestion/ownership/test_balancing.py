@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from datetime import timedelta
 
 import pytest
 from hypothesis import given
@@ -14,7 +13,6 @@ from hypothesis import strategies as st
 from shared.ingestion.model import Ownership, OwnershipClaim
 from shared.ingestion.ownership.load_balancing import (
     CLAIMS_MAX,
-    BalancingTimes,
     OwnershipView,
     plan,
     release,
@@ -191,13 +189,6 @@ def test_the_stores_clock_decides_whether_a_row_is_kept_renewed_or_free(
     assert [(c.epoch, c.expected_version) for c in planned.renewals] == [(7, "v-0")] * renews
     assert [(c.epoch, c.expected_version) for c in planned.claims] == [(8, "v-0")] * claims
     assert all("(free)" in claim.reason for claim in planned.claims)
-
-
-def test_the_times_of_balancing_can_be_set() -> None:
-    seen = OwnershipView(("0",), (row("0", "a", 2),))
-    assert plan(seen, "b", NOW, BalancingTimes(1, 2)).claims
-    assert not plan(seen, "b", NOW - timedelta(seconds=1), BalancingTimes(1, 2)).claims
-    assert BalancingTimes(10, 30).hub_timeout_seconds == 10
 
 
 def test_processors_choose_different_partitions() -> None:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+import time
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
 from hypothesis import given, settings
@@ -24,8 +25,14 @@ from shared.trends.datasets.errors import (
 )
 from shared.trends.datasets.flows import process_dataset
 from shared.trends.datasets.flows.check_queues import CheckOnce
-from shared.trends.datasets.periods import DAY, Period
-from shared.trends.datasets.processing import DatasetWork, decode_work, schedule_processing
+from shared.trends.datasets.periods import DAY, EPOCH, TIME_MAX, Period
+from shared.trends.datasets.processing import (
+    LATE_MAX,
+    DatasetWork,
+    decode_work,
+    encode_work,
+    schedule_processing,
+)
 from shared.values.messages import LinkFailed, Message, MessagesRefused
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -50,13 +57,6 @@ def test_the_period_determines_the_id_and_the_due_time_of_the_message(
     message = schedule_processing("sales", period, now)
     assert (message.message_id, message.session_id) == (message_id, "sales")
     assert message.scheduled_at == scheduled_at
-
-
-def test_each_moment_of_a_period_yields_the_same_message() -> None:
-    start = datetime(2026, 3, 1, tzinfo=UTC)
-    messages = {schedule_processing("sales", DAILY, start + n * HOUR) for n in range(24)}
-    assert len(messages) == 1
-    assert schedule_processing("sales", DAILY, start + 24 * HOUR) not in messages
 
 
 MIDNIGHT = datetime(2026, 3, 2, tzinfo=UTC)
@@ -136,13 +136,15 @@ def test_a_period_longer_than_the_longest_duplicate_detection_window_is_refused(
         Period(timedelta(days=6), lateness=timedelta(days=1))
 
 
-GOOD_WORK = {
-    "schema_version": 1,
-    "dataset": "sales",
-    "label": "2026-03-01",
-    "start": "2026-03-01T00:00:00Z",
-    "end": "2026-03-02T00:00:00Z",
-}
+BODY = (
+    b'{"schema_version":1,"dataset":"sales","label":"2026-03-01","start":"2026-03-01T12:00:00Z",'
+    b'"end":"2026-03-02T12:00:00Z","late":0}'
+)
+WORK = DatasetWork("sales", "2026-03-01", NOON, NOON + DAY)
+
+
+def read(**changes: object) -> DatasetWork:
+    return decode_work(json.dumps({**json.loads(BODY), **changes}))
 
 
 @pytest.mark.parametrize(
@@ -160,11 +162,81 @@ GOOD_WORK = {
 )
 def test_invalid_work_is_refused_with_the_reason(change: dict[str, object], complaint: str) -> None:
     with pytest.raises(UnreadableMessage, match=complaint):
-        decode_work(json.dumps({**GOOD_WORK, **change}))
+        read(**change)
     with pytest.raises(UnreadableMessage, match="not JSON"):
         decode_work("{")
     with pytest.raises(UnreadableMessage, match="must be a JSON object"):
         decode_work("[]")
+
+
+def test_work_is_compact_json_with_times_in_utc_whatever_the_local_time_zone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    here = timezone(timedelta(hours=5, minutes=30))
+    elsewhere = replace(WORK, start=WORK.start.astimezone(here), end=WORK.end.astimezone(here))
+    monkeypatch.setenv("TZ", "Asia/Kolkata")
+    time.tzset()
+    try:
+        assert encode_work(WORK) == encode_work(elsewhere) == BODY
+    finally:
+        monkeypatch.undo()
+        time.tzset()
+
+
+def test_times_in_any_zone_are_converted_to_utc() -> None:
+    work = read(start="2026-03-01T17:30:00+05:30")
+    assert work == WORK
+    assert work.start.tzinfo is UTC
+
+
+def test_the_message_states_its_purpose_and_content_type() -> None:
+    message = schedule_processing("sales", DAILY, NOON)
+    assert message.content_type == "application/json"
+    assert message.subject == "process-dataset"
+
+
+@pytest.mark.parametrize(("length", "accepted"), [(0, False), (1, True), (80, True), (81, False)])
+def test_the_name_of_a_data_set_has_1_to_80_characters(length: int, accepted: bool) -> None:
+    name = "d" * length
+    body = json.dumps({**json.loads(BODY), "dataset": name})
+    if accepted:
+        assert schedule_processing(name, DAILY, NOON).session_id == name
+        assert decode_work(body).dataset == name
+        return
+    with pytest.raises(ValueError, match="1 to 80 characters"):
+        schedule_processing(name, DAILY, NOON)
+    with pytest.raises(UnreadableMessage, match="1 to 80 characters"):
+        decode_work(body)
+
+
+def test_work_longer_than_seven_days_is_refused_naming_both_times() -> None:
+    assert read(end="2026-03-08T12:00:00Z").end == NOON + timedelta(days=7)
+    with pytest.raises(UnreadableMessage) as caught:
+        read(end="2026-03-08T12:00:01Z")
+    assert str(caught.value) == (
+        "work: 2026-03-01T12:00:00Z to 2026-03-08T12:00:01Z is longer than any period; a period "
+        "has at most 7 days"
+    )
+
+
+def test_work_is_read_from_the_first_to_the_last_supported_time() -> None:
+    first, last = "1970-01-01T00:00:00Z", "2999-12-31T00:00:00Z"
+    assert read(start=first, end="1970-01-02T00:00:00Z").start == EPOCH
+    assert read(start="2999-12-30T00:00:00Z", end=last).end == TIME_MAX
+    for time_before in ("1969-12-31T23:59:59Z", "1970-01-01T00:00:00+00:01"):
+        with pytest.raises(UnreadableMessage, match="it must be a time with a zone"):
+            read(start=time_before, end=first)
+    with pytest.raises(
+        UnreadableMessage, match="end is '2999-12-31T00:00:01Z'; it must be a time with a zone"
+    ):
+        read(start=last, end="2999-12-31T00:00:01Z")
+
+
+def test_the_number_of_a_late_round_is_read_up_to_its_maximum() -> None:
+    assert read(late=LATE_MAX).late == LATE_MAX
+    reason = f"late is {LATE_MAX + 1}; it must be a whole number from 0 to {LATE_MAX}"
+    with pytest.raises(UnreadableMessage, match=reason):
+        read(late=LATE_MAX + 1)
 
 
 class ProcessingRig:
@@ -176,7 +248,7 @@ class ProcessingRig:
         self.queue = MemoryQueue()
         self.sender = BatchSender(MemoryLink(self.queue), no_sleep, lambda: "never used")
         self.recompute = RecordingRecompute()
-        self.work = decode_work(json.dumps(GOOD_WORK))
+        self.work = WORK
 
     async def process(self, holder: str) -> bool:
         return await process_dataset.process_data_set(
@@ -212,13 +284,6 @@ async def test_a_redelivered_message_retries_the_work_after_a_failure() -> None:
         await rig.process("1")
     rig.recompute = good
     assert await rig.process("1") is True
-
-
-async def test_a_claim_older_than_its_lease_is_taken_over() -> None:
-    rig = ProcessingRig()
-    await rig.claims.take(rig.work, "1")
-    rig.now += HOUR
-    assert await rig.process("2") is True
 
 
 async def test_a_claim_from_before_the_stores_clock_was_set_back_is_taken_over() -> None:
@@ -267,18 +332,16 @@ async def test_a_replacement_that_is_delivered_too_early_is_replaced_again() -> 
 
 def test_each_claim_that_a_message_waits_for_gives_its_replacement_another_id() -> None:
     """Otherwise duplicate detection would drop the second replacement of a day or an hour."""
-    work = decode_work(json.dumps(GOOD_WORK))
     taken = [NOON, NOON + timedelta(seconds=1), NOON + MINUTE, NOON + HOUR, NOON + 24 * HOUR]
-    ids = [postponed(Claim(work, "1", at, at), "2", HOUR).message_id for at in taken]
-    assert len({*ids, postponed(Claim(work, "1", NOON, NOON), "3", HOUR).message_id}) == 6
-    later = postponed(Claim(work, "1", NOON, NOON + MINUTE), "2", HOUR)
+    ids = [postponed(Claim(WORK, "1", at, at), "2", HOUR).message_id for at in taken]
+    assert len({*ids, postponed(Claim(WORK, "1", NOON, NOON), "3", HOUR).message_id}) == 6
+    later = postponed(Claim(WORK, "1", NOON, NOON + MINUTE), "2", HOUR)
     assert later.message_id == ids[0]
 
 
 def test_a_replacement_waits_for_at_most_one_lease() -> None:
     """The claim was written by a clock that was ahead."""
-    work = decode_work(json.dumps(GOOD_WORK))
-    ahead = Claim(work, "1", NOON + 10 * HOUR, seen_at=NOON)
+    ahead = Claim(WORK, "1", NOON + 10 * HOUR, seen_at=NOON)
     assert postponed(ahead, "2", HOUR).scheduled_at == NOON + HOUR
 
 

@@ -73,13 +73,6 @@ async def test_after_a_takeover_the_old_holder_can_no_longer_change_the_claim(
     await claims.change(new, "m2", done=True)
 
 
-async def test_only_one_of_many_concurrent_messages_gets_the_claim(
-    claims: ClaimStore, work: DatasetWork
-) -> None:
-    taken = await asyncio.gather(*[claims.take(work, f"m{n}") for n in range(8)])
-    assert len({claim.holder for claim in taken}) == 1
-
-
 async def test_each_turn_period_and_data_set_has_its_own_claim(
     claims: ClaimStore, work: DatasetWork
 ) -> None:

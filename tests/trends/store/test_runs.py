@@ -51,14 +51,6 @@ def run() -> Run:
     return runs.started(dataset, DEMAND, None, 1, "token", NOW, RunPolicy())
 
 
-async def test_an_unknown_data_set_has_an_empty_ledger_with_the_stores_time(
-    store: RunStore, run: Run
-) -> None:
-    ledger = await store.read(run.dataset)
-    assert ledger.days == {}
-    assert abs(ledger.now - datetime.now(UTC)) < timedelta(minutes=1)
-
-
 async def test_a_demand_is_only_replaced_by_one_for_newer_data(store: RunStore, run: Run) -> None:
     more = replace(DEMAND, data_until=DEMAND.data_until + timedelta(seconds=1), reason="late")
     assert await store.ask(run.dataset, DEMAND)
@@ -127,28 +119,6 @@ async def test_runs_of_a_forgotten_date_can_no_longer_be_changed(store: RunStore
     assert set((await store.read(run.dataset)).days) == {OTHER}
     with pytest.raises(RunTaken):
         await store.replace(inserted)
-
-
-async def test_after_a_lost_reply_the_store_recognizes_its_own_write(
-    azurite: Azurite, run: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The client repeats a request whose reply was lost, as azure-core does."""
-    store = TableRunStore(StorageConnection("Storage", azurite.connection_string))
-    for name in ("create_entity", "update_entity"):
-        call = getattr(store._table._table, name)
-
-        async def twice(*arguments: object, call=call, **options: object) -> object:  # type: ignore[no-untyped-def]
-            await call(*arguments, **options)
-            return await call(*arguments, **options)
-
-        monkeypatch.setattr(store._table._table, name, twice)
-    try:
-        await store.read(run.dataset)
-        inserted = await store.insert(run)
-        changed = await store.replace(replace(inserted, submits=2))
-        assert (await store.read(run.dataset)).days[DAY].latest == changed
-    finally:
-        await store.close()
 
 
 class AlwaysChanged(Table):
