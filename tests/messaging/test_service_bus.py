@@ -193,10 +193,6 @@ async def test_a_message_with_a_known_id_is_dropped_and_a_scheduled_one_waits(
     later = Message(b"later", "later", scheduled_at=due)
     for _ in range(2):
         await send(batch_sender(connection, jobs, now), [later, Message(b"now", "now")])
-<<<<<<< HEAD
-    assert await waiting(bus, jobs) == 1 or now() >= due  # if this machine is slow
-=======
->>>>>>> tests2
     arrived = await asyncio.to_thread(received, connection, 2, jobs)
     assert [message.message_id for message in arrived] == ["now", "later"]
     assert now() >= due

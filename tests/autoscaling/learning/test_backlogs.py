@@ -18,6 +18,7 @@ from shared.autoscaling import (
     QueueAge,
     Recommendation,
     Resource,
+    StorageQueue,
     Throughput,
 )
 from shared.autoscaling.acting.actions import confirm
@@ -28,6 +29,7 @@ from shared.autoscaling.learning.backlogs import (
     AGE_AT_MOST,
     Unfallen,
     age_minutes,
+    backlog_name,
     fall_limit,
     stalls,
     unfallen,
@@ -280,27 +282,11 @@ def test_a_backlog_that_grows_while_workers_are_stopped_teaches_no_throughput() 
     assert later.learned.trend.until == newest, "these samples teach nothing afterwards either"
 
 
-<<<<<<< HEAD
-@pytest.mark.parametrize(
-    ("source", "counts"),
-    [
-        (StorageQueue("work"), True),
-        (StorageQueue("work", peek=True), False),
-        *[(ServiceBusQueue("work", count), count == "active") for count in COUNTS],
-        *[(ServiceBusSubscription("t", "s", count), count == "active") for count in COUNTS],
-        (TopicSubscriptions("t"), False),
-        (HubMetric(), False),
-        (AzureMonitorMetric(BUS, "ActiveMessages"), False),
-        (IngestionBreaker(), False),
-        (NO_SOURCE, False),
-    ],
-)
-def test_a_backlog_is_a_count_of_items_that_workers_can_take(source: Any, counts: bool) -> None:
-    assert source.counts_backlog is counts
+def test_the_age_of_the_message_at_the_front_is_no_backlog() -> None:
+    metrics = {"age": StorageQueue("work", peek=True), "backlog": StorageQueue("work")}
+    assert backlog_name(resource(metrics=metrics)) == "backlog"
 
 
-=======
->>>>>>> tests2
 @pytest.mark.parametrize(("seconds", "is_known"), [(-15, True), (0, True), (15, False)])
 def test_a_stall_that_is_known_goes_on_while_the_samples_reach_back_to_it(
     seconds: float, is_known: bool
