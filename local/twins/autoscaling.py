@@ -24,6 +24,7 @@ from shared.autoscaling.state import (
     LEARNED_ROW,
     METRIC_PREFIX,
     OVERRIDE_ROW,
+    PLAN_ROW,
     RECOMMENDATIONS_ROW,
     RULES_ROW,
     Override,
@@ -136,6 +137,7 @@ def with_rows(kept: ScalingState, new: ScalingState, keys: set[str]) -> ScalingS
         else kept.recommendations,
         learned=new.learned if LEARNED_ROW in keys else kept.learned,
         rules=new.rules if RULES_ROW in keys else kept.rules,
+        plan=new.plan if PLAN_ROW in keys else kept.plan,
     )
 
 

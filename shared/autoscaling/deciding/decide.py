@@ -22,8 +22,9 @@ from shared.autoscaling.deciding.guards import (
     missing_data,
 )
 from shared.autoscaling.deciding.samples import known_capacity, observe
-from shared.autoscaling.declaring import Mode
+from shared.autoscaling.declaring import Limits, Mode
 from shared.autoscaling.learning.backlogs import stalls, unfallen, with_longest_age
+from shared.autoscaling.plan_facts import PlanFacts
 from shared.autoscaling.policy import (
     REASON_LENGTH_MAX,
     Observation,
@@ -129,9 +130,9 @@ class LogEntry:
 def decide(resource: Resource, state: ScalingState, now: datetime) -> Decision:
     """Decide the capacity of one resource at ``now``. If the policy fails, hold.
 
-    1. If the resource is paused, hold. 2. If its capacity is not known yet, hold. 3. Ask the policy
-    for a capacity. 4. Let the guards limit that capacity. 5. In a dry run, do not apply the
-    decision.
+    1. If the resource is paused, hold. 2. If its capacity is not known yet, or the app must not
+    scale the plan, hold. 3. Ask the policy for a capacity. 4. Let the guards limit that capacity.
+    5. In a dry run, do not apply the decision.
     """
     mode, mode_reason = effective_mode(resource, state, now)
     capacity = known_capacity(state)
@@ -141,13 +142,34 @@ def decide(resource: Resource, state: ScalingState, now: datetime) -> Decision:
     if current is None:
         reason = f"the capacity of {resource.name} is not known yet"
         return _hold(resource, now, None, reason, ("capacity_unknown",))
-    seen = observe(resource, state, current, now)
-    decision = _guarded(resource, state, seen)
+    if state.plan and state.plan.unscalable:
+        reason = f"{state.plan.unscalable}: holding"
+        return _hold(resource, now, current, reason, ("plan_unscalable",))
+    within = within_plan(resource, state)
+    seen = observe(within, state, current, now)
+    decision = _guarded(within, state, seen)
+    if told := _narrowed(resource.limits, within.limits, state.plan, decision.desired):
+        decision = replace(decision, reason=f"{decision.reason}; {told}")
     if mode is Mode.DRY_RUN and decision.applies:
         reason = f"{decision.reason}; {mode_reason}: would scale {current} → {decision.desired}"
         limited_by = (*decision.limited_by, "dry_run")
         return replace(decision, applies=False, reason=reason, limited_by=limited_by)
     return decision
+
+
+def within_plan(resource: Resource, state: ScalingState) -> Resource:
+    """The resource with limits that its plan can have."""
+    limits = state.plan.limits(resource.limits) if state.plan else resource.limits
+    return resource if limits is resource.limits else replace(resource, limits=limits)
+
+
+def _narrowed(declared: Limits, limits: Limits, plan: PlanFacts | None, desired: int | None) -> str:
+    """Why the capacity goes no further although the declared limits do; else empty."""
+    if plan is not None and desired == limits.maximum < declared.maximum:
+        return plan.too_high(declared)
+    if plan is not None and desired == limits.minimum > declared.minimum:
+        return plan.too_low(declared)
+    return ""
 
 
 def effective_mode(resource: Resource, state: ScalingState, now: datetime) -> tuple[Mode, str]:

@@ -15,6 +15,7 @@ from numbers import Real
 from typing import Any
 
 from shared.autoscaling.errors import ReadFailed
+from shared.autoscaling.plan_facts import PlanReading, facts_in
 from shared.autoscaling.sources import Reading, Services, Source
 from shared.values.calls import DaemonCall, error_text
 from shared.values.measurements import MEASURE_MAX, MetricValue
@@ -119,7 +120,9 @@ def _dated(sample: object) -> MetricValue:
     time = sample.time
     if not isinstance(time, datetime) or time.utcoffset() != timedelta(0):
         raise ReadFailed(f"returned a sample of the time {_shown(time)}: must be a time in UTC")
-    return MetricValue(time, _number(sample.value))
+    facts = facts_in(sample)
+    value = _number(sample.value)
+    return MetricValue(time, value) if facts is None else PlanReading(time, value, facts)
 
 
 def _number(value: object) -> float:

@@ -81,7 +81,8 @@ def test_a_confirmation_starts_the_cooldown_of_its_direction_and_clears_the_erro
 ) -> None:
     late = desired(target=target, retry_at=ago(-15), attempts=2, last_error="409")
     done = replace(late, status=ActionStatus.CONFIRMED, changed_at=NOW, changed_out=out)
-    assert confirm(late, NOW) == replace(done, retry_at=None, last_error="")
+    changes = (int(NOW.timestamp()),)
+    assert confirm(late, NOW) == replace(done, retry_at=None, last_error="", changes=changes)
 
 
 def test_the_wait_after_a_deferral_doubles_up_to_sixteen_times() -> None:

@@ -1,0 +1,118 @@
+"""What Azure says about a plan besides its capacity, and how it narrows the declared limits. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, fields
+from typing import Any
+
+from shared.autoscaling.declaring import PLAN_CAPACITY_MAX, Limits
+from shared.values.measurements import CAPACITY_SANE_MAX, MetricValue
+
+TEXT_LENGTH_MAX = 300
+
+
+@dataclass(frozen=True, slots=True)
+class PlanFacts:
+    """Facts about a plan. A field that Azure did not state has its default, which limits nothing.
+
+    ``minimum`` and ``maximum`` are the capacities that Azure allows. The collector sends the facts
+    with the samples, and they are stored with the state when they change.
+    """
+
+    tier: str = ""
+    minimum: int = 1
+    maximum: int = PLAN_CAPACITY_MAX
+    unscalable: str = ""
+    """Why the app must not scale the plan; empty if it may."""
+    per_app: bool = False
+    """True if each app may have a number of instances of its own."""
+    environment: str = ""
+    """The resource ID of the App Service Environment; empty if there is none."""
+    autoscale: str = ""
+    """The names of the enabled autoscale settings of Azure Monitor for the plan, if known."""
+    unlisted: str = ""
+    """Why the autoscale settings cannot be listed."""
+
+    def limits(self, declared: Limits) -> Limits:
+        """The declared limits, as far as the plan can have such capacities."""
+        low = min(max(declared.minimum, self.minimum), self.maximum)
+        high = max(min(declared.maximum, self.maximum), low)
+        same = (low, high) == (declared.minimum, declared.maximum)
+        return declared if same else Limits(low, high)
+
+    def too_high(self, declared: Limits) -> str:
+        """Why the declared maximum cannot be reached; empty if it can."""
+        if declared.maximum <= self.maximum:
+            return ""
+        tier = f" in tier {self.tier}" if self.tier else ""
+        return (
+            f"Azure allows this plan at most {self.maximum} instances{tier}, "
+            f"fewer than the declared maximum of {declared.maximum}"
+        )
+
+    def too_low(self, declared: Limits) -> str:
+        """Why the declared minimum cannot be reached; empty if it can."""
+        if declared.minimum >= self.minimum:
+            return ""
+        return (
+            f"Azure allows this plan no fewer than {self.minimum} instances because it is "
+            f"zone-redundant, more than the declared minimum of {declared.minimum}"
+        )
+
+    def notes(self, declared: Limits) -> Iterator[str]:
+        """All that an operator should know before the first change."""
+        yield from filter(None, (self.too_high(declared), self.too_low(declared)))
+        if self.per_app:
+            yield (
+                "per-app scaling is on, so new instances do nothing for an app that has a number "
+                "of instances of its own"
+            )
+        if self.unlisted:
+            yield f"cannot tell whether an autoscale setting scales it too ({self.unlisted})"
+
+    @property
+    def rival(self) -> str:
+        """What else scales the plan; empty if nothing is known to."""
+        if not self.autoscale:
+            return ""
+        return f"Azure Monitor scales this plan too, by its autoscale setting {self.autoscale}"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PlanReading(MetricValue):
+    """The capacity of a plan, with the facts that the same answer states. It equals a sample of the
+    same time and value."""
+
+    facts: PlanFacts
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, MetricValue):
+            return NotImplemented
+        return (self.time, self.value) == (other.time, other.value)
+
+    __hash__ = MetricValue.__hash__
+
+
+def facts_in(reading: object) -> PlanFacts | None:
+    """The facts of a reading of a plan; None if it has none."""
+    return reading.facts if isinstance(reading, PlanReading) else None
+
+
+def to_fields(facts: PlanFacts) -> dict[str, Any]:
+    """The facts as a JSON object, without defaults."""
+    defaults = asdict(PlanFacts())
+    return {name: value for name, value in asdict(facts).items() if value != defaults[name]}
+
+
+def of_fields(given: Mapping[str, Any]) -> PlanFacts:
+    """The facts of such an object. Unknown fields are ignored. Raises ValueError."""
+    known = {each.name: given[each.name] for each in fields(PlanFacts) if each.name in given}
+    defaults = asdict(PlanFacts())
+    for name, value in known.items():
+        if type(value) is not type(defaults[name]):
+            raise ValueError(f"{name} must be a {type(defaults[name]).__name__}")
+    facts = PlanFacts(**known)
+    if not 1 <= facts.minimum <= facts.maximum <= CAPACITY_SANE_MAX:
+        raise ValueError(f"{facts.minimum} to {facts.maximum} instances is no range of capacities")
+    return facts
