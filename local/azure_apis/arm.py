@@ -1,4 +1,4 @@
-"""Azure Resource Manager (ARM), limited to App Service Plans, their autoscale settings, and metrics.
+"""Azure Resource Manager (ARM), limited to App Service Plans, autoscale settings and metrics.
 
 A PUT answers 202 and starts a long-running operation. The client polls it in one of ARM's two
 forms, or reads the plan. `Location` answers 202 while the operation runs and then 200 with the

@@ -1,4 +1,4 @@
-"""What Azure says about a plan besides its capacity, and how it narrows the declared limits. Pure."""
+"""What Azure says about a plan besides its capacity, and how it narrows the limits. Pure."""
 
 from __future__ import annotations
 
@@ -8,8 +8,6 @@ from typing import Any
 
 from shared.autoscaling.declaring import PLAN_CAPACITY_MAX, Limits
 from shared.values.measurements import CAPACITY_SANE_MAX, MetricValue
-
-TEXT_LENGTH_MAX = 300
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,14 +97,8 @@ def facts_in(reading: object) -> PlanFacts | None:
     return reading.facts if isinstance(reading, PlanReading) else None
 
 
-def to_fields(facts: PlanFacts) -> dict[str, Any]:
-    """The facts as a JSON object, without defaults."""
-    defaults = asdict(PlanFacts())
-    return {name: value for name, value in asdict(facts).items() if value != defaults[name]}
-
-
 def of_fields(given: Mapping[str, Any]) -> PlanFacts:
-    """The facts of such an object. Unknown fields are ignored. Raises ValueError."""
+    """The facts of a JSON object or a row. Unknown fields are ignored. Raises ValueError."""
     known = {each.name: given[each.name] for each in fields(PlanFacts) if each.name in given}
     defaults = asdict(PlanFacts())
     for name, value in known.items():

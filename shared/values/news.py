@@ -31,6 +31,7 @@ class NewsKind(StrEnum):
     AT_MAXIMUM = "at.maximum"
     BACKLOG_UNFALLEN = "backlog.not.falling"
     POLICY_UNANSWERED = "policy.unanswered"
+    PLAN = "plan.unfit"
     SOURCE_STALE = "source.stale"
     UNREADABLE = "state.unreadable"
     RULES_DIFFER = "rules.differ"

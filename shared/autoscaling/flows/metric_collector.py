@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Hashable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from datetime import datetime
 
 from shared.autoscaling.flows.common import log_action
@@ -22,7 +22,7 @@ from shared.autoscaling.flows.reading import (
     read_source,
 )
 from shared.autoscaling.messages import PLAN_FIELD
-from shared.autoscaling.plan_facts import PlanFacts, facts_in, to_fields
+from shared.autoscaling.plan_facts import PlanFacts, facts_in
 from shared.autoscaling.policy import Resource
 from shared.autoscaling.sources import PlanCapacity, Services, Source
 from shared.values.measurements import CAPACITY_METRIC, NOTHING, Metric, MetricValue
@@ -51,7 +51,7 @@ class Collection:
 
     def messages(self) -> list[str]:
         """The messages of the queue ``metrics``."""
-        plans = {name: {PLAN_FIELD: to_fields(facts)} for name, facts in self.plans.items()}
+        plans = {name: {PLAN_FIELD: asdict(facts)} for name, facts in self.plans.items()}
         return encode_metrics(self.metrics, plans)
 
 

@@ -20,7 +20,7 @@ from azure.mgmt.web.models import AppServicePlan as ArmPlan
 from shared.autoscaling.declaring import AppServicePlan
 from shared.autoscaling.errors import AutoscalingError, CapacityDelayed, CapacityRefused
 from shared.autoscaling.plan_facts import PlanFacts, PlanReading
-from shared.autoscaling.plans.answers import Refusal, autoscale_of, facts_of, refusal
+from shared.autoscaling.plans.answers import autoscale_of, facts_of, refusal
 from shared.azure.credentials import credential_for
 from shared.azure.refusals import Access
 from shared.azure.transport import retry_after_seconds, server_time, transport_for
@@ -193,9 +193,7 @@ def _translated(error: AzureError, target: AppServicePlan, *, changing: bool) ->
     status = error.status_code if isinstance(error, HttpResponseError) else None
     no_token = plan_access(target).refusal(error) if status is None else None
     message = no_token or f"plan {target.name}: {status or type(error).__name__}: {_detail(error)}"
-    meaning = refusal(status, _text(error), target.resource_group) if status else None
-    if meaning is None:
-        meaning = Refusal("", final=False)
+    meaning = refusal(status, _text(error), target.resource_group)
     message = f"{message} ({meaning.advice})" if meaning.advice else message
     if meaning.final:
         return CapacityRefused(message)
@@ -234,7 +232,7 @@ def _text(error: AzureError) -> str:
     response = getattr(error, "response", None)
     try:
         return str(response.text()) if response is not None else ""
-    except (ValueError, LookupError, AttributeError, TypeError):  # such as of an unknown charset
+    except (AzureError, ValueError, LookupError, AttributeError, TypeError):  # it was not read
         return ""
 
 

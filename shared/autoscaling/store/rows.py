@@ -1,10 +1,9 @@
 """Converts the state of a resource to rows of the table ``Scaling`` and back. No I/O.
 
 The PartitionKey is the resource. RowKeys in their order: ``decision|<inverted ticks>|…`` (the
-decision log, newest first), ``desired``, ``learned``, ``metric|<name>``, ``override``, ``plan`` (what
-Azure says about it), ``profile``, ``rules`` (the version in force), ``wishes`` (recent
-recommendations). The keys of the log sort before ``desired``, so the state is the range of keys
-from ``desired`` on.
+decision log, newest first), ``desired``, ``learned``, ``metric|<name>``, ``override``, ``plan``,
+``profile``, ``rules`` (the version in force), ``wishes`` (recent recommendations). The keys of the
+log sort before ``desired``, so the state is the range of keys from ``desired`` on.
 """
 
 from __future__ import annotations
