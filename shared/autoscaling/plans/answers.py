@@ -44,27 +44,29 @@ PROXY = "the answer is a web page, not that of Azure: a proxy may have answered"
 
 QUOTED = r"\\*['\"]([^'\"\\]+)\\*['\"]"
 CODE = re.compile(rf'"code\\*"\s*:\s*{QUOTED}', re.I)
-BY_CODE: Mapping[str, tuple[str, str]] = {
-    "scopelocked": (LOCK, rf"are locked: {QUOTED}"),
-    "requestdisallowedbypolicy": (
-        POLICY,
-        rf'(?:.*policyAssignmentDisplayName|policyAssignment(?:Name)?)\\*"\s*:\s*(?:\{{\s*\\*"name\\*"\s*:\s*)?{QUOTED}',
-    ),
-    "linkedauthorizationfailed": (
-        JOIN,
-        rf"not have permission to perform action {QUOTED} on the linked scope\(s\) {QUOTED}",
-    ),
-    "denyassignmentauthorizationfailed": (DENIED, ""),
-    "readonlydisabledsubscription": (DISABLED, ""),
-    "subscriptionnotfound": (SUBSCRIPTION, ""),
-    "invalidsubscriptionid": (SUBSCRIPTION, ""),
-    "invalidauthenticationtokentenant": (LOGIN, ""),
-    "quotaexceeded": (QUOTA, ""),
-    "subscriptionisoverquotaforsku": (QUOTA, ""),
-    "internalsubscriptionisoverquotaforsku": (QUOTA, ""),
+BY_CODE = {
+    "scopelocked": LOCK,
+    "requestdisallowedbypolicy": POLICY,
+    "linkedauthorizationfailed": JOIN,
+    "denyassignmentauthorizationfailed": DENIED,
+    "readonlydisabledsubscription": DISABLED,
+    "subscriptionnotfound": SUBSCRIPTION,
+    "invalidsubscriptionid": SUBSCRIPTION,
+    "invalidauthenticationtokentenant": LOGIN,
+    "quotaexceeded": QUOTA,
+    "subscriptionisoverquotaforsku": QUOTA,
+    "internalsubscriptionisoverquotaforsku": QUOTA,
 }
-"""What codes mean, whatever the status, and where the body names what the advice is about. A retry
-is useless after each of them."""
+"""What codes mean, whatever the status. A retry is useless after each of them."""
+NAMED = {
+    LOCK: [rf"are locked: {QUOTED}"],
+    POLICY: [
+        rf'policyAssignmentDisplayName\\*"\s*:\s*{QUOTED}',
+        rf'policyAssignment(?:Name)?\\*"\s*:\s*(?:\{{\s*\\*"name\\*"\s*:\s*)?{QUOTED}',
+    ],
+    JOIN: [rf"not have permission to perform action {QUOTED} on the linked scope\(s\) {QUOTED}"],
+}
+"""Where the body names what an advice is about. The first pattern that is found counts."""
 BY_WORDS = {
     r"without additional quota|has quota of \d+": QUOTA,
     r"web workers exceeds the maximum|must be between \d+ and \d+": TOO_MANY,
@@ -107,10 +109,10 @@ def _by_body(status: int | None, text: str) -> str:
         if re.search(words, text, re.I):
             return advice
     for code in CODE.findall(text):
-        if known := BY_CODE.get(code.lower()):
-            advice, named = known
-            found = re.search(named, text, re.I) if named else None
-            return one_line(advice.format(*found.groups() if found else ["unnamed"] * 2))
+        if advice := BY_CODE.get(code.lower(), ""):
+            searches = (re.search(each, text, re.I) for each in NAMED.get(advice, ()))
+            names = next((each.groups() for each in searches if each), ("unnamed", "unnamed"))
+            return one_line(advice.format(*names))
     return QUOTA if status == UNAUTHORIZED and '"ErrorEntity"' in text else ""
 
 
@@ -148,8 +150,10 @@ def facts_of(plan: Mapping[str, Any]) -> PlanFacts:
     unscalable = ""
     if tier.lower() in SINGLE:
         unscalable = f"a plan of tier {tier} cannot be scaled"
-    elif tier.lower() in SCALED_BY_AZURE or properties.get("elasticScaleEnabled") is True:
-        unscalable = f"Azure itself scales this plan (tier {tier}, or automatic scaling is on)"
+    elif tier.lower() in SCALED_BY_AZURE:
+        unscalable = f"Azure itself scales this plan (tier {tier})"
+    elif properties.get("elasticScaleEnabled") is True:
+        unscalable = "Azure itself scales this plan (automatic scaling is on)"
     return PlanFacts(
         tier=tier,
         minimum=min(ZONES_MIN, least) if properties.get("zoneRedundant") is True else 1,

@@ -73,6 +73,8 @@ OLD_FORM = Reply(401, '[{"Message": "no"}, {"Code": "Unauthorized"}, {"ErrorEnti
         (DENIED, True, "Azure Policy forbids it (Only small plans)"),
         (wrapped(DENIED, 400), True, "Azure Policy forbids it (Only small plans)"),
         (policies_in_text("deny-large"), True, "Azure Policy forbids it (deny-large)"),
+        (of_arm("RequestDisallowedByPolicy", 403, "policyAssignment " * 5_000), True,
+         "Azure Policy forbids it (unnamed)"),
         (of_arm("RequestDisallowedByPolicy", 403), True, "Azure Policy forbids it (unnamed)"),
         (arm_errors.may_not_join(str(ID), ENVIRONMENT), True,
          f"hostingEnvironments/join/action on {ENVIRONMENT}"),
