@@ -178,6 +178,9 @@ class MemoryCapacityControl:
         self._check(target)
         return MetricValue(self._clock(), float(self.capacities[target.name]))
 
+    async def describe(self, target: CapacityTarget) -> MetricValue:
+        return await self.read(target)
+
     async def change(self, target: CapacityTarget, capacity: int) -> None:
         self._check(target)
         if not 1 <= capacity <= self._maximum:
@@ -229,7 +232,7 @@ class MemoryReader:
         return await self.read(IngestionBreaker())
 
     async def capacity(self, plan: AppServicePlan) -> MetricValue:
-        return await self._control.read(plan)
+        return await self._control.describe(plan)
 
     async def azure_monitor(self, source: AzureMonitorMetric) -> Sequence[MetricValue]:
         return await self._platform.read(source) if self._platform else ()

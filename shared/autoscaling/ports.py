@@ -114,6 +114,10 @@ class CapacityControl(Protocol):
         """
         ...
 
+    async def describe(self, target: CapacityTarget, /) -> MetricValue:
+        """The same, with what else scales the target, as PlanFacts."""
+        ...
+
     async def change(self, target: CapacityTarget, /, capacity: int) -> None:
         """Set the capacity, and wait until the change is complete.
 

@@ -93,6 +93,8 @@ class Refusal:
 
 def refusal(status: int | None, body: str, group: str) -> Refusal:
     """The meaning of an answer with this status and body."""
+    if status is None or not 400 <= status < 500:  # the outcome is unknown, whatever the body says
+        return Refusal(final=False)
     text = _plain(body)
     if text.startswith("<"):
         return Refusal(PROXY, final=False)
@@ -100,11 +102,10 @@ def refusal(status: int | None, body: str, group: str) -> Refusal:
         return Refusal(CHANGES, final=False, wait_seconds=SCALE_CHANGES_WAIT_SECONDS)
     if advice := _by_body(status, text):
         return Refusal(advice)
-    final = status in BY_STATUS
-    return Refusal(BY_STATUS[status or 0].format(group=group) if final else "", final)
+    return Refusal(BY_STATUS.get(status, "").format(group=group), final=status in BY_STATUS)
 
 
-def _by_body(status: int | None, text: str) -> str:
+def _by_body(status: int, text: str) -> str:
     for words, advice in BY_WORDS.items():
         if re.search(words, text, re.I):
             return advice

@@ -25,12 +25,11 @@ from shared.azure.credentials import credential_for
 from shared.azure.refusals import Access
 from shared.azure.transport import retry_after_seconds, server_time, transport_for
 from shared.settings import Settings
-from shared.values.measurements import MetricValue
 from shared.values.redaction import redacting
 from shared.values.text import one_line, quoted
 
 OK, FORBIDDEN = 200, 403
-LIST_SECONDS_MAX = 5
+LIST_SECONDS_MAX = 2
 LISTED_AGAIN_SECONDS = 3600
 NOT_EXECUTED = (409, 429)
 """HTTP statuses of temporary failures after which the capacity is certainly unchanged. After any
@@ -53,15 +52,17 @@ class AppServiceControl:
         self._clients: dict[str, WebSiteManagementClient] = {}
         self._listed: dict[str, tuple[float, Any]] = {}
 
-    async def read(self, target: AppServicePlan) -> MetricValue:
+    async def read(self, target: AppServicePlan) -> PlanReading:
         async with self._answering(target):
             plan, facts = await self._get(target)
             assert plan.sku is not None
             assert plan.sku.capacity is not None
-            read_at = server_time()
-            names, unlisted = await self._autoscale(target)
-            facts = replace(facts, autoscale=names, unlisted=unlisted)
-            return PlanReading(read_at, float(plan.sku.capacity), facts)
+            return PlanReading(server_time(), float(plan.sku.capacity), facts)
+
+    async def describe(self, target: AppServicePlan) -> PlanReading:
+        reading = await self.read(target)
+        names, unlisted = await self._autoscale(target)
+        return replace(reading, facts=replace(reading.facts, autoscale=names, unlisted=unlisted))
 
     async def change(self, target: AppServicePlan, capacity: int) -> None:
         async with self._answering(target, changing=True):

@@ -272,7 +272,7 @@ async def test_settings_that_cannot_be_listed_now_never_hide_the_capacity(
     world.arm.handle = lambda request: (  # type: ignore[method-assign]
         original(request) if "serverfarms" in request.path else fault.reply or Reply(500)
     )
-    assert (await world.control.read(wanting(3).target)).value == 2
+    assert (await world.control.describe(wanting(3).target)).value == 2
 
 
 @pytest.mark.parametrize("may_join", [True, False])

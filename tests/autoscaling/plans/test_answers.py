@@ -97,6 +97,8 @@ OLD_FORM = Reply(401, '[{"Message": "no"}, {"Code": "Unauthorized"}, {"ErrorEnti
         (arm_errors.NO_INSTANCES.reply, False, ""),
         (arm_errors.throttled(17).reply, False, ""),
         (arm_errors.SERVER_ERROR.reply, False, ""),
+        (replace(LOCKED, status=500), False, ""),
+        (replace(LOCKED, status=503), False, ""),
         (of_app_service(409, "Something else"), False, ""),
         (of_app_service(429, "Create operation is throttled for subscription 1."), False, ""),
     ],
