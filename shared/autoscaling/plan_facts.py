@@ -28,9 +28,9 @@ class PlanFacts:
     environment: str = ""
     """The resource ID of the App Service Environment; empty if there is none."""
     autoscale: str = ""
-    """The names of the enabled autoscale settings of Azure Monitor for the plan, if known."""
+    """Which autoscale settings of Azure Monitor scale the plan too; empty if none is known."""
     unlisted: str = ""
-    """Why the autoscale settings cannot be listed."""
+    """Why that is not known."""
 
     def limits(self, declared: Limits) -> Limits:
         """The declared limits, as far as the plan can have such capacities."""
@@ -39,42 +39,30 @@ class PlanFacts:
         same = (low, high) == (declared.minimum, declared.maximum)
         return declared if same else Limits(low, high)
 
-    def too_high(self, declared: Limits) -> str:
-        """Why the declared maximum cannot be reached; empty if it can."""
-        if declared.maximum <= self.maximum:
-            return ""
-        tier = f" in tier {self.tier}" if self.tier else ""
-        return (
-            f"Azure allows this plan at most {self.maximum} instances{tier}, "
-            f"fewer than the declared maximum of {declared.maximum}"
-        )
-
-    def too_low(self, declared: Limits) -> str:
-        """Why the declared minimum cannot be reached; empty if it can."""
-        if declared.minimum >= self.minimum:
-            return ""
-        return (
-            f"Azure allows this plan no fewer than {self.minimum} instances because it is "
-            f"zone-redundant, more than the declared minimum of {declared.minimum}"
-        )
+    def narrowed(self, declared: Limits) -> dict[int, str]:
+        """The limits that are not the declared ones, each with the reason."""
+        limits, told = self.limits(declared), {}
+        if declared.maximum > self.maximum:
+            tier = f" in tier {self.tier}" if self.tier else ""
+            told[limits.maximum] = (
+                f"Azure allows this plan at most {self.maximum} instances{tier}, "
+                f"fewer than the declared maximum of {declared.maximum}"
+            )
+        if declared.minimum < self.minimum:
+            told[limits.minimum] = (
+                f"Azure allows this plan no fewer than {self.minimum} instances because it is "
+                f"zone-redundant, more than the declared minimum of {declared.minimum}"
+            )
+        return told
 
     def notes(self, declared: Limits) -> Iterator[str]:
-        """All that an operator should know before the first change."""
-        yield from filter(None, (self.too_high(declared), self.too_low(declared)))
+        """What limits the app besides, and what an operator should know of it."""
+        yield from self.narrowed(declared).values()
         if self.per_app:
             yield (
                 "per-app scaling is on, so new instances do nothing for an app that has a number "
                 "of instances of its own"
             )
-        if self.unlisted:
-            yield f"cannot tell whether an autoscale setting scales it too ({self.unlisted})"
-
-    @property
-    def rival(self) -> str:
-        """What else scales the plan; empty if nothing is known to."""
-        if not self.autoscale:
-            return ""
-        return f"Azure Monitor scales this plan too, by its autoscale setting {self.autoscale}"
 
 
 @dataclass(frozen=True, slots=True, eq=False)

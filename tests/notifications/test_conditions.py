@@ -105,6 +105,7 @@ def of_plan(**facts: Any) -> ScalingState:
     return replace(HEALTHY, plan=PlanFacts(**facts))
 
 
+AUTOSCALE = "Azure Monitor scales this plan too, by its autoscale setting cpu"
 BUSY = confirmed(60, changes=tuple(int(ago(n * 200).timestamp()) for n in range(16, 0, -1)))
 AT_THREE = {"backlog": history([5]), CAPACITY_METRIC: history([3.0] * 61)}
 # fmt: off
@@ -157,7 +158,7 @@ CASES = [
          "Choose a plan", "plan.unfit", of_plan(unscalable="Azure itself scales this plan"),
          subject="plan-1/plan"),
     Case("warning", "Azure Monitor scales this plan too, by its autoscale setting cpu",
-         "Each undoes", "Disable or delete", "plan.unfit", of_plan(autoscale="cpu"),
+         "Each undoes", "Disable or delete", "plan.unfit", of_plan(autoscale=AUTOSCALE),
          subject="plan-1/autoscale"),
     Case("info", "Azure allows this plan at most 3 instances in tier Basic, fewer than the "
          "declared maximum of 5", state=of_plan(tier="Basic", maximum=3), subject="plan-1/plan"),

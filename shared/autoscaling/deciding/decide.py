@@ -22,9 +22,8 @@ from shared.autoscaling.deciding.guards import (
     missing_data,
 )
 from shared.autoscaling.deciding.samples import known_capacity, observe
-from shared.autoscaling.declaring import Limits, Mode
+from shared.autoscaling.declaring import Mode
 from shared.autoscaling.learning.backlogs import stalls, unfallen, with_longest_age
-from shared.autoscaling.plan_facts import PlanFacts
 from shared.autoscaling.policy import (
     REASON_LENGTH_MAX,
     Observation,
@@ -148,7 +147,8 @@ def decide(resource: Resource, state: ScalingState, now: datetime) -> Decision:
     within = within_plan(resource, state)
     seen = observe(within, state, current, now)
     decision = _guarded(within, state, seen)
-    if told := _narrowed(resource.limits, within.limits, state.plan, decision.desired):
+    narrowed = state.plan.narrowed(resource.limits) if state.plan else {}
+    if told := narrowed.get(decision.desired or 0, ""):
         decision = replace(decision, reason=f"{decision.reason}; {told}")
     if mode is Mode.DRY_RUN and decision.applies:
         reason = f"{decision.reason}; {mode_reason}: would scale {current} → {decision.desired}"
@@ -161,15 +161,6 @@ def within_plan(resource: Resource, state: ScalingState) -> Resource:
     """The resource with limits that its plan can have."""
     limits = state.plan.limits(resource.limits) if state.plan else resource.limits
     return resource if limits is resource.limits else replace(resource, limits=limits)
-
-
-def _narrowed(declared: Limits, limits: Limits, plan: PlanFacts | None, desired: int | None) -> str:
-    """Why the capacity goes no further although the declared limits do; else empty."""
-    if plan is not None and desired == limits.maximum < declared.maximum:
-        return plan.too_high(declared)
-    if plan is not None and desired == limits.minimum > declared.minimum:
-        return plan.too_low(declared)
-    return ""
 
 
 def effective_mode(resource: Resource, state: ScalingState, now: datetime) -> tuple[Mode, str]:

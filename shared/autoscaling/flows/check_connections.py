@@ -55,9 +55,11 @@ async def _plan(permissions: Permissions, services: Services, resource: Resource
             f"the identity lacks {', '.join(lacking)} on {facts.environment}: assign it a role "
             "with them there"
         )
-    if wrong := facts.unscalable or facts.rival:
+    if wrong := facts.unscalable or facts.autoscale:
         raise CapacityRefused(wrong)
-    return "; ".join(["may be read and changed", *facts.notes(resource.limits)])
+    unsure = "cannot tell whether an autoscale setting scales it too"
+    unknown = [f"{unsure} ({facts.unlisted})"] if facts.unlisted else []
+    return "; ".join(["may be read and changed", *facts.notes(resource.limits), *unknown])
 
 
 async def _read(subject: str, what: str, source: Source, read: Awaitable[Answer]) -> dict[str, Any]:

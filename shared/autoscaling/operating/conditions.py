@@ -132,11 +132,11 @@ def _plan(state: ScalingState, declared: Limits, now: datetime) -> Iterator[Last
         yield LastingCondition(
             "plan", ERROR, f"{plan.unscalable}, so the app holds", "", todo, NewsKind.PLAN
         )
-    if plan.rival:
+    if plan.autoscale:
         todo = "Disable or delete the autoscale setting, or remove the plan from scaling_rules.py."
         meaning = "Each undoes the changes of the other."
-        yield LastingCondition("autoscale", WARNING, plan.rival, meaning, todo, NewsKind.PLAN)
-    for note in replace(plan, unlisted="").notes(declared):
+        yield LastingCondition("autoscale", WARNING, plan.autoscale, meaning, todo, NewsKind.PLAN)
+    for note in plan.notes(declared):
         yield LastingCondition("plan", INFO, note)
     count = len(recent_changes(state.desired, now))
     if count >= SCALE_CHANGES_MAX - SPARED_CHANGES:

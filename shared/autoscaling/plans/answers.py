@@ -166,7 +166,7 @@ def facts_of(plan: Mapping[str, Any]) -> PlanFacts:
 
 
 def autoscale_of(settings: object, plan_id: str) -> str:
-    """The names of the enabled autoscale settings for the plan, from the list of a group."""
+    """Which of the listed autoscale settings of a resource group scale the plan; else empty."""
     listed = settings.get("value") if isinstance(settings, Mapping) else None
     names = []
     for each in listed if isinstance(listed, list) else ():
@@ -174,7 +174,8 @@ def autoscale_of(settings: object, plan_id: str) -> str:
         target = str(properties.get("targetResourceUri") or "").rstrip("/")
         if properties.get("enabled") is not False and target.lower() == plan_id.lower():
             names.append(str(each.get("name") or "without a name"))
-    return one_line(", ".join(sorted(names)))
+    told = "Azure Monitor scales this plan too, by its autoscale setting"
+    return one_line(f"{told} {', '.join(sorted(names))}") if names else ""
 
 
 def _object(of: Mapping[str, Any], name: str) -> Mapping[str, Any]:
