@@ -75,6 +75,10 @@ def test_a_request_is_sent_at_once_and_keeps_the_last_change_and_its_direction()
     assert request(decision(2, 4), last) == again
 
 
+def test_a_manual_change_keeps_the_count_of_the_apps_own_changes() -> None:
+    assert adopt(confirmed(60, changes=(1, 2)), 5, NOW).changes == (1, 2)
+
+
 @pytest.mark.parametrize(("target", "out"), [(3, True), (2, False), (1, False)])
 def test_a_confirmation_starts_the_cooldown_of_its_direction_and_clears_the_error(
     target: int, out: bool

@@ -16,7 +16,7 @@ from local.azure_apis.plans import EP1, F1, FC1, I1V2, P1V3, S1, Plan, Sku
 from local.twins.autoscaling import MemoryReader, MemoryStateStore
 from shared.autoscaling import Cooldown, Limits, QueueMetric, Recommendation, Resource
 from shared.autoscaling.deciding.decide import EntryKind, decide
-from shared.autoscaling.errors import CapacityRefused
+from shared.autoscaling.errors import CapacityDelayed, CapacityRefused
 from shared.autoscaling.flows import check_connections, preview, scaling_logic, status
 from shared.autoscaling.flows.metric_collector import Collection, collect
 from shared.autoscaling.flows.reconciler import Reconciler
@@ -165,6 +165,14 @@ async def test_a_plan_that_the_app_must_not_scale_is_held_and_told_before_any_or
     with pytest.raises(CapacityRefused, match=told):
         await world.control.change(declared.target, 5)
     assert world.arm.puts == ()
+
+
+async def test_a_proxy_that_answers_a_change_leaves_its_outcome_open(world: World) -> None:
+    page = Fault(arm_errors.proxy_refusal(403), methods=arm_errors.PUT)
+    world.arm.fail_next(page)
+    with pytest.raises(CapacityDelayed, match="a proxy's page") as raised:
+        await world.control.change(wanting(3).target, 3)
+    assert raised.value.maybe_done
 
 
 async def test_a_plan_without_a_capacity_is_refused_with_its_tier(world: World) -> None:
@@ -344,9 +352,12 @@ async def test_the_last_changes_within_an_hour_are_left_for_scale_out(world: Wor
 
 
 async def test_a_plan_that_others_have_changed_too_often_is_waited_for(world: World) -> None:
-    world.arm.fail_next(
-        Fault(arm_errors.too_many_scale_changes(20, 20, 400), methods=arm_errors.PUT)
-    )
+    fault = Fault(arm_errors.too_many_scale_changes(20, 20, 400), methods=arm_errors.PUT)
+    world.arm.fail_next(fault)
+    with pytest.raises(CapacityDelayed, match="within an hour") as raised:
+        await world.control.change(wanting(3).target, 3)
+    assert not raised.value.maybe_done
+    world.arm.fail_next(fault)
     assert await world.minute(wanting(3)) is EntryKind.DEFERRED
     desired = (await world.store.load("plan-1")).state.desired
     assert desired is not None
