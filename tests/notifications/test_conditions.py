@@ -165,11 +165,6 @@ CASES = [
     Case("info", "Azure allows this plan no fewer than 2 instances because it is zone-redundant, "
          "more than the declared minimum of 1", state=of_plan(minimum=2), subject="plan-1/plan"),
     Case("info", "per-app scaling is on", state=of_plan(per_app=True), subject="plan-1/plan"),
-    Case("warning", "at its maximum of 3 for 60 min", "The policy recommends 9: more",
-         "Raise the maximum", "at.maximum",
-         replace(state([5], 3), histories=AT_THREE, plan=PlanFacts(maximum=3)),
-         decided(Recommendation(9, "more"), current=3, desired=3),
-         declared={"limits": Limits(1, 3)}),
     Case("warning", "16 changes within the last hour, of which Azure allows 20", "No scale-in",
          "Lengthen the cooldowns.", state=state([5, 5], 2, BUSY)),
     Case("error", "the state cannot be read, so nothing is decided", "row x", DEPLOY,
@@ -243,6 +238,15 @@ async def test_each_condition_of_a_resource_is_the_same_on_page_status_command_a
         [(case.kind, case.subject, case.severity, shown["what"])] if case.kind else []
     )
     assert all(everywhere(shown, f"{each.headline} {each.text}") for each in news)
+
+
+async def test_a_resource_at_the_maximum_of_its_plan_is_at_its_maximum() -> None:
+    known = replace(state([5], 3), histories=AT_THREE, plan=PlanFacts(maximum=3))
+    entry = decided(Recommendation(9, "more"), current=3, desired=3)
+    store = Kept(Case("", "", state=known, newest=entry))
+    seen = await status.read_one(resource(limits=Limits(1, 40)), store, MINUTES)
+    assert [each["kind"] for each in seen["conditions"]] == [None, "at.maximum"]
+    assert "at its maximum of 3 for 60 min" in seen["conditions"][1]["what"]
 
 
 async def test_the_table_has_every_condition_that_the_code_can_tell_of_a_resource(
