@@ -18,7 +18,6 @@ from shared.azure.invocation import InvocationGuard
 from shared.settings import SettingsError, parse
 from shared.settings.connections import HOST_STORAGE
 from shared.settings.ingestion import EVENT_HUB
-from shared.values.samples import encode_metrics
 from shared.web import board, page, samples_http
 from shared.web.http import Reply, Request
 from shared.web.operation import Operation
@@ -72,7 +71,7 @@ async def metric_collector(timer: func.TimerRequest) -> None:
         settings.source_timeout_seconds,
         app.scaling.message_counts,
     )
-    await _send(app.scaling.metrics_queue, encode_metrics(collection.metrics))
+    await _send(app.scaling.metrics_queue, collection.messages())
 
 
 @scaling.queue_trigger(arg_name="message", queue_name="metrics", connection=HOST_STORAGE)

@@ -341,6 +341,8 @@ class PlanControl:
     async def read(self, _: CapacityTarget, /) -> MetricValue:
         return self._read()
 
+    describe = read
+
     async def change(self, _: CapacityTarget, /, capacity: int) -> None:
         await self._change(capacity)
 

@@ -97,6 +97,8 @@ class Pauses:
         await asyncio.sleep(ANSWER_SECONDS)
         return MetricValue(utc_now(), 2)
 
+    describe = read
+
     async def change(self, target: CapacityTarget, capacity: int) -> None:
         raise NotImplementedError
 

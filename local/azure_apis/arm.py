@@ -1,4 +1,5 @@
-"""Azure Resource Manager (ARM), limited to App Service Plans, metrics and Service Bus entities.
+"""Azure Resource Manager (ARM): App Service Plans, their autoscale settings, metrics and entities of
+Service Bus.
 
 A PUT answers 202 and starts a long-running operation. The client polls it in one of ARM's two
 forms, or reads the plan. `Location` answers 202 while the operation runs and then 200 with the
@@ -33,8 +34,15 @@ _PLAN = re.compile(
     re.IGNORECASE,
 )
 _PERMISSIONS = re.compile(
-    _PLAN.pattern + r"/providers/Microsoft\.Authorization/permissions", re.IGNORECASE
+    r"(/subscriptions/[^/]+/resourceGroups/[^/]+/providers/Microsoft\.Web/"
+    r"(serverfarms|hostingEnvironments)/[^/]+)/providers/Microsoft\.Authorization/permissions",
+    re.IGNORECASE,
 )
+_AUTOSCALE_SETTINGS = re.compile(
+    r"/subscriptions/[^/]+/resourceGroups/[^/]+/providers/Microsoft\.Insights/autoscalesettings",
+    re.IGNORECASE,
+)
+HOUR = timedelta(hours=1)
 _OPERATION = re.compile(
     r"/subscriptions/[^/]+/providers/Microsoft\.Web/locations/[^/]+"
     r"/(operationresults|operations)/([^/]+)",
@@ -119,6 +127,18 @@ class ArmStandIn(LoopbackServer):
         self.service_bus = ServiceBusResources()
         self.permissions: list[dict[str, list[str]]] | None = [{"actions": ["*"], "notActions": []}]
         """What the caller may do. None: the caller may not even list its permissions."""
+        self.may_join_environments = True
+        self.autoscale_settings: list[dict[str, Any]] | None = []
+        """The autoscale settings of each resource group. None: the caller may not list them."""
+        self.quota = 1_000
+        """The most instances that the subscription may have in a region."""
+        self.scale_changes_max = 1_000
+        """The most changes of the capacity of one plan within an hour."""
+        self.lock_scope = ""
+        """The scope of a read-only lock, which refuses all changes; empty if there is none."""
+        self.policy = ""
+        """The name of a policy that refuses all changes; empty if there is none."""
+        self._scale_changes: dict[str, deque[datetime]] = {}
 
     @property
     def puts(self) -> tuple[PutRecord, ...]:
@@ -149,10 +169,10 @@ class ArmStandIn(LoopbackServer):
             return self._on_plan(request, PlanId(*match.groups()))
         if request.method != "GET":
             return _method_not_allowed(request.method)
-        if _PERMISSIONS.fullmatch(request.path) and self.permissions is None:
-            return arm_errors.front_door_error(403, "AuthorizationFailed", "no permissions/read")
-        if _PERMISSIONS.fullmatch(request.path):
-            return Reply(200, json.dumps({"value": self.permissions}))
+        if match := _PERMISSIONS.fullmatch(request.path):
+            return self._permissions(joins="hostingenvironments" in match[1].lower())
+        if _AUTOSCALE_SETTINGS.fullmatch(request.path):
+            return _listed("autoscale settings", self.autoscale_settings)
         if match := _OPERATION.fullmatch(request.path):
             return self._poll(request, OperationForm.of(match[1]), match[2])
         return arm_errors.front_door_error(
@@ -171,6 +191,13 @@ class ArmStandIn(LoopbackServer):
             status=None if sent is None else sent.status,
         )
         self._puts.append(record)
+
+    def _permissions(self, *, joins: bool) -> Reply:
+        excluded = {"actions": ["*/read"], "notActions": []}
+        return _listed(
+            "permissions",
+            [excluded] if joins and not self.may_join_environments else self.permissions,
+        )
 
     def _on_plan(self, request: Request, plan: PlanId) -> Reply:
         if request.method == "GET":
@@ -196,7 +223,8 @@ class ArmStandIn(LoopbackServer):
             requested = self._plans.get(plan.key, Plan(plan)).put(body)
         except (ValueError, AttributeError, TypeError):
             return arm_errors.bad_request("The request content was invalid.")
-        if refusal := self._refusal(request, requested):
+        refusal = self._refusal(request, requested) or self._limit(request, requested)
+        if refusal is not None:
             return refusal
         operation = self._start(request, requested)
         self._on_capacity_ordered(requested.id, requested.capacity)
@@ -208,12 +236,33 @@ class ArmStandIn(LoopbackServer):
             return arm_errors.another_operation(running.id, running.created)
         if self._random.random() < self.conflict_probability:
             return arm_errors.another_operation("someone-else", request.time)
+        if self.lock_scope:
+            return arm_errors.scope_locked(str(requested.id), self.lock_scope)
+        if self.policy:
+            return arm_errors.disallowed_by_policy(requested.id.name, self.policy)
+        if requested.environment and not self.may_join_environments:
+            return arm_errors.may_not_join(str(requested.id), requested.environment)
         # The exact type is checked because bool is a subclass of int.
-        if (
-            type(requested.capacity) is not int
-            or not 1 <= requested.capacity <= requested.capacity_max
-        ):
+        if type(requested.capacity) is not int or requested.capacity < 1:
             return arm_errors.bad_capacity(requested.capacity, requested.capacity_max)
+        return None
+
+    def _limit(self, request: Request, requested: Plan) -> Reply | None:
+        """The refusal of a capacity that the plan, the region or the last hour does not allow."""
+        if requested.capacity > requested.capacity_max:
+            return arm_errors.workers_exceed_maximum()
+        if requested.capacity < requested.capacity_min:
+            return arm_errors.too_few_for_zones(requested.capacity_min, requested.capacity)
+        if requested.capacity > self.quota:
+            return arm_errors.quota_exceeded(self.quota, requested.capacity, requested.sku.tier)
+        changes = self._scale_changes.setdefault(requested.id.key, deque())
+        while changes and changes[0] <= request.time - HOUR:
+            changes.popleft()
+        if len(changes) >= self.scale_changes_max:
+            return arm_errors.too_many_scale_changes(len(changes), self.scale_changes_max)
+        present = self._plans.get(requested.id.key)
+        if present is None or present.capacity != requested.capacity:
+            changes.append(request.time)
         return None
 
     def _start(self, request: Request, requested: Plan) -> _Operation:
@@ -269,6 +318,12 @@ def _capacity_asked(body: bytes) -> int | None:
 
 def _status(path: str, operation_id: str, status: str) -> Reply:
     return Reply(200, json.dumps({"id": path, "name": operation_id, "status": status}))
+
+
+def _listed(what: str, values: list[Any] | None) -> Reply:
+    if values is None:
+        return arm_errors.may_not_list(what)
+    return Reply(200, json.dumps({"value": values}))
 
 
 def _method_not_allowed(method: str) -> Reply:

@@ -3,7 +3,8 @@
 There are two forms. ARM itself answers `{"error": {"code", "message"}}`. The App Service behind it
 answers `{"Code", "Message", "Details": [... "ErrorEntity"]}`, which the SDK does not parse: the
 exception's `error` is None, and the code must be taken from the body. Example:
-Azure/azure-sdk-for-java issue 1827.
+Azure/azure-sdk-for-java issue 1827. Refusals of the second form name quotas and limits, with any
+status, even 401.
 """
 
 import json
@@ -75,6 +76,107 @@ def bad_capacity(capacity: object, capacity_max: int) -> Reply:
     )
 
 
+def workers_exceed_maximum() -> Reply:
+    """409, although nothing is in progress: the tier cannot have that many instances."""
+    return app_service_error(
+        409,
+        "Conflict",
+        "Number of Web workers exceeds the maximum allowed for the hosting plan.",
+        extended_code="03002",
+    )
+
+
+def too_few_for_zones(fewest: int, capacity: int) -> Reply:
+    return app_service_error(
+        400,
+        "BadRequest",
+        "App Service Plans with fewer than {0} workers are not allowed for zone redundancy. "
+        "Requested number of workers: {1}.",
+        (str(fewest), str(capacity)),
+    )
+
+
+def quota_exceeded(limit: int, required: int, tier: str = "PremiumV3") -> Reply:
+    """401, although the token is valid: the quota of the subscription in this region is used up."""
+    return app_service_error(
+        401,
+        "Unauthorized",
+        "Operation cannot be completed without additional quota. \r\nAdditional details - "
+        "Location:  \r\nCurrent Limit ({0} VMs): {1} \r\nCurrent Usage: {1}\r\nAmount required for "
+        "this deployment ({0} VMs): {2} \r\n(Minimum) New Limit that you should request to enable "
+        "this deployment: {2}. ",
+        (tier, str(limit), str(required)),
+    )
+
+
+def region_without_quota() -> Reply:
+    return app_service_error(
+        401,
+        "Unauthorized",
+        "This region has quota of 0 instances for your subscription. Try selecting different "
+        "region or SKU.",
+    )
+
+
+def too_many_scale_changes(count: int, limit: int, status: int = 409) -> Reply:
+    """Its status is not documented."""
+    return app_service_error(
+        status,
+        "Conflict",
+        "You have exceeded the maximum amount of scale changes within the past hour({0} changes "
+        "and limit is {1}). Please retry later.",
+        (str(count), str(limit)),
+    )
+
+
+def scope_locked(scope: str, lock_scope: str) -> Reply:
+    """409, although nothing is in progress: a read-only lock."""
+    return front_door_error(
+        409,
+        "ScopeLocked",
+        f"The scope '{scope}' cannot perform write operation because following scope(s) are "
+        f"locked: '{lock_scope}'. Please remove the lock and try again.",
+    )
+
+
+def disallowed_by_policy(name: str, policy: str) -> Reply:
+    """403, although the role is sufficient: a policy of the organization."""
+    info = {"policyAssignmentDisplayName": policy, "policyAssignmentName": "a1b2c3"}
+    error = {
+        "code": "RequestDisallowedByPolicy",
+        "target": name,
+        "message": f"Resource '{name}' was disallowed by policy. See error details for policy "
+        "resource IDs.",
+        "additionalInfo": [{"type": "PolicyViolation", "info": info}],
+    }
+    return Reply(403, json.dumps({"error": error}))
+
+
+def may_not_join(plan: str, environment: str) -> Reply:
+    return front_door_error(
+        403,
+        "LinkedAuthorizationFailed",
+        "The client has permission to perform action 'Microsoft.Web/serverfarms/write' on scope "
+        f"'{plan}'; however, it does not have permission to perform action "
+        f"'Microsoft.Web/hostingEnvironments/join/action' on the linked scope(s) '{environment}' "
+        "or the linked scope(s) are invalid.",
+    )
+
+
+def disabled_subscription(subscription: str, status: int = 409) -> Reply:
+    return front_door_error(
+        status,
+        "ReadOnlyDisabledSubscription",
+        f"The subscription '{subscription}' is disabled and therefore marked as read only. You "
+        "cannot perform any write actions on this subscription until it is re-enabled.",
+    )
+
+
+def proxy_refusal(status: int) -> Reply:
+    """The answer of a proxy between the app and Azure."""
+    return Reply(status, "<html><body>Access denied by proxy</body></html>", "text/html")
+
+
 def plan_not_found(name: str, resource_group: str) -> Reply:
     return front_door_error(
         404,
@@ -97,6 +199,10 @@ def operation_forbidden(path: str, kind: str) -> Reply:
 
 def bad_request(message: str) -> Reply:
     return front_door_error(400, "InvalidRequestContent", message)
+
+
+def may_not_list(what: str) -> Reply:
+    return front_door_error(403, "AuthorizationFailed", f"no permission to list {what}")
 
 
 def unauthorized(reason: str) -> Reply:

@@ -13,7 +13,10 @@ MAXIMUM_CAPACITY_BY_TIER = {
     "Premium": 20,
     "PremiumV2": 30,
     "PremiumV3": 30,
+    "ElasticPremium": 100,
+    "IsolatedV2": 100,
 }
+ZONE_REDUNDANT_CAPACITY_MIN = 2
 
 # Properties that a PUT resets to these values when it leaves them out: PUT replaces, not merges.
 WRITABLE_DEFAULTS: Json = {
@@ -27,6 +30,7 @@ WRITABLE_DEFAULTS: Json = {
     "targetWorkerCount": 0,
     "targetWorkerSizeId": 0,
     "zoneRedundant": False,
+    "hostingEnvironmentProfile": None,
 }
 
 
@@ -72,6 +76,11 @@ class Sku:
 
 S1 = Sku()
 P1V3 = Sku(name="P1v3", tier="PremiumV3", size="P1v3", family="Pv3")
+EP1 = Sku(name="EP1", tier="ElasticPremium", size="EP1", family="EP")
+I1V2 = Sku(name="I1v2", tier="IsolatedV2", size="I1v2", family="Iv2")
+F1 = Sku(name="F1", tier="Free", size="F1", family="F")
+Y1 = Sku(name="Y1", tier="Dynamic", size="Y1", family="Y")
+FC1 = Sku(name="FC1", tier="FlexConsumption", size="FC1", family="FC")
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +98,16 @@ class Plan:
     @property
     def capacity_max(self) -> int:
         return MAXIMUM_CAPACITY_BY_TIER.get(self.sku.tier, 1)
+
+    @property
+    def capacity_min(self) -> int:
+        return ZONE_REDUNDANT_CAPACITY_MIN if self.properties.get("zoneRedundant") else 1
+
+    @property
+    def environment(self) -> str:
+        """The resource ID of the App Service Environment of the plan; empty if it has none."""
+        profile = self.properties.get("hostingEnvironmentProfile") or {}
+        return str(profile.get("id", ""))
 
     def put(self, body: Json) -> Self:
         """This plan after a PUT. Capacity and SKU keep their values if the body omits them."""

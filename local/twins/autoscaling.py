@@ -24,6 +24,7 @@ from shared.autoscaling.state import (
     LEARNED_ROW,
     METRIC_PREFIX,
     OVERRIDE_ROW,
+    PLAN_ROW,
     RECOMMENDATIONS_ROW,
     RULES_ROW,
     Override,
@@ -136,6 +137,7 @@ def with_rows(kept: ScalingState, new: ScalingState, keys: set[str]) -> ScalingS
         else kept.recommendations,
         learned=new.learned if LEARNED_ROW in keys else kept.learned,
         rules=new.rules if RULES_ROW in keys else kept.rules,
+        plan=new.plan if PLAN_ROW in keys else kept.plan,
     )
 
 
@@ -175,6 +177,9 @@ class MemoryCapacityControl:
     async def read(self, target: CapacityTarget) -> MetricValue:
         self._check(target)
         return MetricValue(self._clock(), float(self.capacities[target.name]))
+
+    async def describe(self, target: CapacityTarget) -> MetricValue:
+        return await self.read(target)
 
     async def change(self, target: CapacityTarget, capacity: int) -> None:
         self._check(target)
@@ -227,7 +232,7 @@ class MemoryReader:
         return await self.read(IngestionBreaker())
 
     async def capacity(self, plan: AppServicePlan) -> MetricValue:
-        return await self._control.read(plan)
+        return await self._control.describe(plan)
 
     async def azure_monitor(self, source: AzureMonitorMetric) -> Sequence[MetricValue]:
         return await self._platform.read(source) if self._platform else ()

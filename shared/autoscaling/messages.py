@@ -5,7 +5,8 @@ object with ``time`` and ``value``. A message of version 2 carries many samples 
 ``resource_name`` and ``samples``, an object with a list of pairs ``[time, value]`` for each metric.
 While nothing can be received from a Service Bus entity, its samples also have an ``entity_status``,
 which is the third element of such a pair.
-A message with a single sample is always written as version 1.
+A message with a single sample is always written as version 1. The app's own messages may have a
+field ``plan``, see PlanFacts. Earlier versions ignore it.
 
 The text is JSON, or JSON in base64, which many queue clients send. The host is configured not to
 decode messages (``messageEncoding: none``). If it decoded base64, a message that is not base64
@@ -23,6 +24,7 @@ from datetime import datetime
 from typing import Any
 
 from shared.autoscaling.errors import BadMessage
+from shared.autoscaling.plan_facts import PlanFacts, of_fields
 from shared.autoscaling.state import EPOCH_MAX, ScaleAction
 from shared.values.bounds import Bounds
 from shared.values.measurements import CAPACITY_SANE_MAX, DISABLED, MEASURE_MAX, Metric, MetricValue
@@ -38,6 +40,7 @@ from shared.values.samples import (
 from shared.values.text import quoted, zoned_time
 
 REFUSED_SHOWN_MAX = 20
+PLAN_FIELD = "plan"
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +51,7 @@ class Samples:
     metrics: tuple[Metric, ...]
     refused: tuple[BadMessage, ...] = ()
     """One error for each invalid sample."""
+    plan: PlanFacts | None = None
 
 
 def decode_samples(body: str, resource_name: str = "") -> Samples:
@@ -58,7 +62,7 @@ def decode_samples(body: str, resource_name: str = "") -> Samples:
     """
     document = _document(body, "metric")
     is_list = isinstance(document, list)
-    metrics, refused = list[Metric](), list[BadMessage]()
+    metrics, refused, plan = list[Metric](), list[BadMessage](), None
     for place, fields in enumerate(document if is_list else [document]):
         try:
             one = _samples(fields)
@@ -71,6 +75,7 @@ def decode_samples(body: str, resource_name: str = "") -> Samples:
                 )
             metrics += one.metrics
             refused += one.refused
+            plan = one.plan or plan
         except BadMessage as error:
             refused.append(BadMessage(f"[{place}] {error}") if is_list else error)
     if not metrics:
@@ -79,7 +84,7 @@ def decode_samples(body: str, resource_name: str = "") -> Samples:
         raise BadMessage(
             f"samples: {count} metrics; a message may have at most {METRICS_OF_A_MESSAGE_MAX}"
         )
-    return Samples(resource_name, tuple(metrics), tuple(refused))
+    return Samples(resource_name, tuple(metrics), tuple(refused), plan)
 
 
 def _metric(fields: Mapping[str, Any]) -> Metric:
@@ -93,11 +98,12 @@ def _metric(fields: Mapping[str, Any]) -> Metric:
 
 def _samples(document: object) -> Samples:
     fields = _versioned(document, "metric", (SCHEMA_VERSION, MANY_SAMPLES_VERSION))
+    metrics, refused = list[Metric](), list[BadMessage]()
+    plan = _plan(fields.get(PLAN_FIELD), refused)
     if fields["schema_version"] == SCHEMA_VERSION:
         metric = _metric(fields)
-        return Samples(metric.resource_name, (metric,))
+        return Samples(metric.resource_name, (metric,), tuple(refused), plan)
     resource_name = _field(fields, "resource_name", str, "samples")
-    metrics, refused = list[Metric](), list[BadMessage]()
     samples: dict[str, Any] = _field(fields, "samples", dict, "samples")
     for name, pairs in samples.items():
         for pair in pairs if isinstance(pairs, list) else [pairs]:
@@ -105,7 +111,16 @@ def _samples(document: object) -> Samples:
                 metrics.append(Metric(resource_name, name, _pair(name, pair)))
             except BadMessage as error:
                 refused.append(error)
-    return Samples(resource_name, tuple(metrics), tuple(refused))
+    return Samples(resource_name, tuple(metrics), tuple(refused), plan)
+
+
+def _plan(given: object, refused: list[BadMessage]) -> PlanFacts | None:
+    """The facts about the plan; None if there are none, or if they were added to ``refused``."""
+    try:
+        return of_fields(given) if isinstance(given, dict) else None
+    except ValueError as error:
+        refused.append(BadMessage(f"plan: {error}"))
+        return None
 
 
 def all_refused(refused: Sequence[BadMessage]) -> BadMessage:

@@ -114,6 +114,10 @@ class CapacityControl(Protocol):
         """
         ...
 
+    async def describe(self, target: CapacityTarget, /) -> MetricValue:
+        """The same, with what else scales the target, as PlanFacts."""
+        ...
+
     async def change(self, target: CapacityTarget, /, capacity: int) -> None:
         """Set the capacity, and wait until the change is complete.
 
@@ -131,6 +135,10 @@ class Permissions(Protocol):
 
     async def lacking(self, target: CapacityTarget) -> Sequence[str]:
         """The permissions for scaling the target that the identity lacks."""
+        ...
+
+    async def lacking_to_join(self, environment: str, /) -> Sequence[str]:
+        """Those for scaling a plan of this App Service Environment that it lacks on it."""
         ...
 
     async def close(self) -> None: ...

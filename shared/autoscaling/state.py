@@ -8,6 +8,7 @@ from datetime import datetime
 from enum import StrEnum
 
 from shared.autoscaling.declaring import Mode
+from shared.autoscaling.plan_facts import PlanFacts
 from shared.values.measurements import NO_SAMPLES, NOTHING, WeekProfile, Window
 
 EPOCH_MAX = 10**9 - 1
@@ -61,6 +62,8 @@ class Desired:
     retry_at: datetime | None = None
     attempts: int = 0
     last_error: str = ""
+    changes: tuple[int, ...] = ()
+    """The times of the app's changes within the last hour, in seconds since 1970."""
 
     @property
     def pending(self) -> bool:
@@ -182,6 +185,8 @@ class ScalingState:
     learned: Learned = Learned()
     profile: WeekProfile | None = None
     rules: RulesInForce | None = None
+    plan: PlanFacts | None = None
+    """What Azure last said about the plan; None if it is not known yet."""
 
     def with_history(self, name: str, history: Window) -> ScalingState:
         return replace(self, histories={**self.histories, name: history})
@@ -193,16 +198,21 @@ class ScalingState:
         """The state with this version in force; the same state if ``rules`` is None."""
         return self if rules is None else replace(self, rules=rules)
 
+    def with_plan(self, plan: PlanFacts | None) -> ScalingState:
+        """The state with these facts; the same state if they are None or known."""
+        return self if plan in (None, self.plan) else replace(self, plan=plan)
+
 
 DESIRED_ROW = "desired"
 LEARNED_ROW = "learned"
 METRIC_PREFIX = "metric|"
 OVERRIDE_ROW = "override"
+PLAN_ROW = "plan"
 PROFILE_ROW = "profile"
 RECOMMENDATIONS_ROW = "wishes"
 RULES_ROW = "rules"
 
-RowValue = Window | Desired | Learned | RulesInForce
+RowValue = Window | Desired | Learned | RulesInForce | PlanFacts
 
 
 def changed_rows(old: ScalingState, new: ScalingState) -> Iterator[tuple[str, RowValue]]:
@@ -221,5 +231,7 @@ def changed_rows(old: ScalingState, new: ScalingState) -> Iterator[tuple[str, Ro
         yield RECOMMENDATIONS_ROW, new.recommendations
     if old.learned != new.learned:
         yield LEARNED_ROW, new.learned
+    if new.plan is not None and old.plan != new.plan:
+        yield PLAN_ROW, new.plan
     if new.rules is not None and (old.rules, old.desired) != (new.rules, new.desired):
         yield RULES_ROW, new.rules

@@ -10,7 +10,7 @@ from datetime import datetime
 
 from shared.autoscaling.acting.actions import as_of, confirm_if_observed, request
 from shared.autoscaling.deciding import clocks
-from shared.autoscaling.deciding.decide import Decision, decide, remember
+from shared.autoscaling.deciding.decide import Decision, decide, remember, within_plan
 from shared.autoscaling.deciding.guards import is_missing
 from shared.autoscaling.deciding.samples import (
     Merged,
@@ -158,7 +158,9 @@ def _learned_from_backlog(
     if any(each.stall.metric == name for each in unfallen(resource, state, stalled)):
         trend = resumed(known, backlog[-1].time)
     else:
-        trend = with_backlog(known, backlog, capacities, resource.limits.maximum)
+        trend = with_backlog(
+            known, backlog, capacities, within_plan(resource, state).limits.maximum
+        )
     if trend is known:
         return state
     return replace(state, learned=replace(state.learned, trend=trend))

@@ -32,6 +32,7 @@ class NewsKind(StrEnum):
     BACKLOG_UNFALLEN = "backlog.not.falling"
     ENTITY_DISABLED = "entity.disabled"
     POLICY_UNANSWERED = "policy.unanswered"
+    PLAN = "plan.unfit"
     SOURCE_STALE = "source.stale"
     UNREADABLE = "state.unreadable"
     RULES_DIFFER = "rules.differ"

@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from numbers import Real
 from typing import Any
 
-from shared.values.measurements import MEASURE_MAX, Metric
+from shared.values.measurements import MEASURE_MAX, NOTHING, Metric
 
 SCHEMA_VERSION = 1
 
@@ -35,9 +35,14 @@ text that its sender encodes in base64. The rest is left for the names and the i
 """
 
 
-def encode_metrics(metrics: Iterable[Metric]) -> list[str]:
-    """One message for each resource, or a few if its samples do not fit into one."""
-    return [encode_samples(samples) for samples in grouped(metrics)]
+def encode_metrics(
+    metrics: Iterable[Metric], further: Mapping[str, Mapping[str, Any]] = NOTHING
+) -> list[str]:
+    """One message for each resource, or a few if its samples do not fit into one. ``further`` holds
+    further fields for the messages of a resource."""
+    return [
+        encode_samples(each, **further.get(each[0].resource_name, {})) for each in grouped(metrics)
+    ]
 
 
 def grouped(metrics: Iterable[Metric]) -> Iterator[Sequence[Metric]]:
@@ -62,10 +67,14 @@ def grouped(metrics: Iterable[Metric]) -> Iterator[Sequence[Metric]]:
         yield of_one[start:]
 
 
-def encode_samples(metrics: Sequence[Metric], identity: str = "") -> str:
+def encode_samples(metrics: Sequence[Metric], identity: str = "", **further: Any) -> str:
     """A message with samples of one resource."""
     first = metrics[0]
-    fields = {**({"id": identity} if identity else {}), "resource_name": first.resource_name}
+    fields = {
+        **({"id": identity} if identity else {}),
+        "resource_name": first.resource_name,
+        **further,
+    }
     if len(metrics) == 1:
         value = dict(zip(SAMPLE_FIELDS, _time_and_value(first), strict=False))
         return encode({**fields, "name": first.name, "value": value})

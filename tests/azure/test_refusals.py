@@ -306,6 +306,10 @@ ACCESS = Access("table T", "Reader", "Storage")
             "KeyBasedAuthenticationNotPermitted",
             "Check the connection string in Storage: its key is wrong or was renewed, or the",
         ),
+        (ACCESS, "AccountIsDisabled", "The account is disabled: its owner must enable it again"),
+        (ACCESS, "ReadOnlyDisabledSubscription", "The subscription is disabled"),
+        (ACCESS, "RequestDisallowedByPolicy", "ask its owner for an exemption"),
+        (ACCESS, "ErrorEntity", "A quota or limit of the subscription, not the identity"),
     ],
 )
 def test_the_advice_fits_the_refusal(access: Access, code: str, advice: str) -> None:
@@ -313,6 +317,7 @@ def test_the_advice_fits_the_refusal(access: Access, code: str, advice: str) -> 
     assert text is not None
     assert text.startswith(f"table T: access was refused (403 {code}). ")
     assert advice in text
+    assert "has the role" not in text or "network rules" in text
 
 
 @pytest.mark.parametrize("error", [answer(404, "NotFound"), answer(500, ""), OSError("no")])

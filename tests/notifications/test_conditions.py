@@ -15,12 +15,13 @@ import pytest
 
 from local.twins.autoscaling import MemoryStateStore
 from local.twins.notifications import MemoryNotificationStore
-from shared.autoscaling import Mode
+from shared.autoscaling import Limits, Mode
 from shared.autoscaling.deciding import clocks
 from shared.autoscaling.deciding.decide import EntryKind, LogEntry
 from shared.autoscaling.errors import StateUnreadable
 from shared.autoscaling.flows import notify, status
 from shared.autoscaling.operating import conditions as of_resource
+from shared.autoscaling.plan_facts import PlanFacts
 from shared.autoscaling.policy import Observation, Recommendation
 from shared.autoscaling.ports import Snapshot
 from shared.autoscaling.sources import HubMetric
@@ -50,7 +51,7 @@ from shared.values.news import News
 from shared.web.board import Board, Panel, RecentLog, Shown
 from shared.web.http import Request
 from shared.web.page import dashboard
-from tests.builders import NOW, SOURCE, ago, desired, history, resource, sample, state
+from tests.builders import NOW, SOURCE, ago, confirmed, desired, history, resource, sample, state
 
 MINUTES = 30
 VALIDATE = "Run python -m shared validate --connect"
@@ -105,6 +106,13 @@ def stay(seen: Observation) -> Recommendation:
     return Recommendation(seen.capacity, "stay")
 
 
+def of_plan(**facts: Any) -> ScalingState:
+    return replace(HEALTHY, plan=PlanFacts(**facts))
+
+
+AUTOSCALE = "Azure Monitor scales this plan too, by its autoscale setting cpu"
+BUSY = confirmed(60, changes=tuple(int(ago(n * 200).timestamp()) for n in range(16, 0, -1)))
+AT_THREE = {"backlog": history([5]), CAPACITY_METRIC: history([3.0] * 61)}
 # fmt: off
 CASES = [
     Case("error", "the policy does not answer, so the capacity is held", "running since noon",
@@ -160,6 +168,19 @@ CASES = [
     Case("info", "dry run: decisions are logged, but the capacity does not change", "",
          "Set DryRun to false", declared={"mode": Mode.DRY_RUN}),
     Case("info", "paused: nothing is decided", "mode paused, set", declared={"mode": Mode.PAUSED}),
+    Case("error", "Azure itself scales this plan, so the app holds", "",
+         "Choose a plan", "plan.unfit", of_plan(unscalable="Azure itself scales this plan"),
+         subject="plan-1/plan"),
+    Case("warning", "Azure Monitor scales this plan too, by its autoscale setting cpu",
+         "Each undoes", "Disable or delete", "plan.unfit", of_plan(autoscale=AUTOSCALE),
+         subject="plan-1/autoscale"),
+    Case("info", "Azure allows this plan at most 3 instances in tier Basic, fewer than the "
+         "declared maximum of 5", state=of_plan(tier="Basic", maximum=3), subject="plan-1/plan"),
+    Case("info", "Azure allows this plan no fewer than 2 instances because it is zone-redundant, "
+         "more than the declared minimum of 1", state=of_plan(minimum=2), subject="plan-1/plan"),
+    Case("info", "per-app scaling is on", state=of_plan(per_app=True), subject="plan-1/plan"),
+    Case("warning", "16 changes within the last hour, of which Azure allows 20", "No scale-in",
+         "Lengthen the cooldowns.", state=state([5, 5], 2, BUSY)),
     Case("error", "the state cannot be read, so nothing is decided", "row x", DEPLOY,
          "state.unreadable", unreadable=("!row x",)),
 ]
@@ -231,6 +252,15 @@ async def test_each_condition_of_a_resource_is_the_same_on_page_status_command_a
         [(case.kind, case.subject, case.severity, shown["what"])] if case.kind else []
     )
     assert all(everywhere(shown, f"{each.headline} {each.text}") for each in news)
+
+
+async def test_a_resource_at_the_maximum_of_its_plan_is_at_its_maximum() -> None:
+    known = replace(state([5], 3), histories=AT_THREE, plan=PlanFacts(maximum=3))
+    entry = decided(Recommendation(9, "more"), current=3, desired=3)
+    store = Kept(Case("", "", state=known, newest=entry))
+    seen = await status.read_one(resource(limits=Limits(1, 40)), store, MINUTES)
+    assert [each["kind"] for each in seen["conditions"]] == [None, "at.maximum"]
+    assert "at its maximum of 3 for 60 min" in seen["conditions"][1]["what"]
 
 
 async def test_the_table_has_every_condition_that_the_code_can_tell_of_a_resource(

@@ -11,6 +11,7 @@ from datetime import date, timedelta
 from shared.autoscaling import Mode
 from shared.autoscaling.deciding.decide import EntryKind, LogEntry
 from shared.autoscaling.flows.poison import UNATTRIBUTED
+from shared.autoscaling.plan_facts import PlanFacts
 from shared.autoscaling.policy import Recommendation
 from shared.autoscaling.state import (
     ActionStatus,
@@ -86,6 +87,10 @@ STATE = ScalingState(
         retry_at=NOW + timedelta(seconds=15),
         attempts=2,
         last_error="409: another operation is in progress",
+        changes=(1_772_366_400, 1_772_366_460),
+    ),
+    plan=PlanFacts(
+        "PremiumV3", 2, 30, "scaled by Azure", True, "/subscriptions/1/ase", "cpu", "403"
     ),
     recommendations=Window(SAMPLES[:2]),
     learned=Learned(

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from shared.autoscaling.deciding.decide import Decision, EntryKind, LogEntry, effective_mode
+from shared.autoscaling.deciding.guards import recent_changes
 from shared.autoscaling.deciding.samples import FUTURE_TOLERANCE_SECONDS
 from shared.autoscaling.declaring import Limits, ManualChange, Mode
 from shared.autoscaling.policy import Resource
@@ -19,6 +20,8 @@ RETRY_DOUBLINGS_MAX = 4
 """The wait between attempts doubles at most this many times, so it grows to at most 16 times the
 first wait.
 """
+CHANGES_KEPT_MAX = 100
+"""The times of at most this many changes are kept. Azure allows fewer within an hour."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +60,7 @@ def _requested(
         changed_at=known.changed_at if known else None,
         changed_out=known.changed_out if known else None,
         changed_by_hand=known is not None and known.changed_by_hand,
+        changes=known.changes if known else (),
     )
 
 
@@ -87,6 +91,7 @@ def confirm(desired: Desired, now: datetime) -> Desired:
         changed_by_hand=desired.sent_at is None,
         retry_at=None,
         last_error="",
+        changes=(*recent_changes(desired, now)[1 - CHANGES_KEPT_MAX :], int(now.timestamp())),
     )
 
 
@@ -138,6 +143,7 @@ def adopt(desired: Desired, actual: int, now: datetime) -> Desired:
         changed_at=now,
         changed_out=actual > _believed(desired),
         changed_by_hand=True,
+        changes=desired.changes,
     )
 
 

@@ -129,9 +129,9 @@ class LogEntry:
 def decide(resource: Resource, state: ScalingState, now: datetime) -> Decision:
     """Decide the capacity of one resource at ``now``. If the policy fails, hold.
 
-    1. If the resource is paused, hold. 2. If its capacity is not known yet, hold. 3. Ask the policy
-    for a capacity. 4. Let the guards limit that capacity. 5. In a dry run, do not apply the
-    decision.
+    1. If the resource is paused, hold. 2. If its capacity is not known yet, or the app must not
+    scale the plan, hold. 3. Ask the policy for a capacity. 4. Let the guards limit that capacity.
+    5. In a dry run, do not apply the decision.
     """
     mode, mode_reason = effective_mode(resource, state, now)
     capacity = known_capacity(state)
@@ -141,13 +141,26 @@ def decide(resource: Resource, state: ScalingState, now: datetime) -> Decision:
     if current is None:
         reason = f"the capacity of {resource.name} is not known yet"
         return _hold(resource, now, None, reason, ("capacity_unknown",))
-    seen = observe(resource, state, current, now)
-    decision = _guarded(resource, state, seen)
+    if state.plan and state.plan.unscalable:
+        reason = f"{state.plan.unscalable}: holding"
+        return _hold(resource, now, current, reason, ("plan_unscalable",))
+    within = within_plan(resource, state)
+    seen = observe(within, state, current, now)
+    decision = _guarded(within, state, seen)
+    narrowed = state.plan.narrowed(resource.limits) if state.plan else {}
+    if told := narrowed.get(decision.desired or 0, ""):
+        decision = replace(decision, reason=f"{decision.reason}; {told}")
     if mode is Mode.DRY_RUN and decision.applies:
         reason = f"{decision.reason}; {mode_reason}: would scale {current} → {decision.desired}"
         limited_by = (*decision.limited_by, "dry_run")
         return replace(decision, applies=False, reason=reason, limited_by=limited_by)
     return decision
+
+
+def within_plan(resource: Resource, state: ScalingState) -> Resource:
+    """The resource with limits that its plan can have."""
+    limits = state.plan.limits(resource.limits) if state.plan else resource.limits
+    return resource if limits is resource.limits else replace(resource, limits=limits)
 
 
 def effective_mode(resource: Resource, state: ScalingState, now: datetime) -> tuple[Mode, str]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import UTC, datetime
 
 from shared.autoscaling.declaring import Guards, Missing, RateLimit
 from shared.autoscaling.learning.backlogs import Unfallen
@@ -317,6 +317,32 @@ def cooldown(capacity: int, context: Context) -> Limit | None:
     return Limit(seen.capacity, f"{direction} cooldown until {until:%H:%M:%S} UTC")
 
 
+SCALE_CHANGES_MAX, SPARED_CHANGES = 20, 4
+"""The changes of a plan that Azure allows within an hour, and how many of them scale-in leaves."""
+HOUR_SECONDS = 3600
+
+
+def recent_changes(desired: Desired | None, now: datetime) -> tuple[int, ...]:
+    """The times of the app's changes within the last hour, in seconds since 1970."""
+    start = now.timestamp() - HOUR_SECONDS
+    return tuple([each for each in (desired.changes if desired else ()) if each > start])
+
+
+def scale_changes(capacity: int, context: Context) -> Limit | None:
+    """No scale-in while few changes are left of those that Azure allows within an hour, because a
+    scale-out may need them."""
+    current, times = context.seen.capacity, recent_changes(context.desired, context.seen.now)
+    most = SCALE_CHANGES_MAX - SPARED_CHANGES
+    if capacity >= current or len(times) < most:
+        return None
+    until = datetime.fromtimestamp(times[-most] + HOUR_SECONDS, UTC)
+    reason = (
+        f"{len(times)} changes within the last hour, of which Azure allows {SCALE_CHANGES_MAX}: "
+        f"no scale-in until {until:%H:%M:%S} UTC"
+    )
+    return Limit(current, reason)
+
+
 # --- 3. overrides and bounds ------------------------------------------------------------------
 
 
@@ -383,6 +409,7 @@ GUARDS: tuple[Guard, ...] = (
     flap_projection,
     rate_limits,
     cooldown,
+    scale_changes,
     override,
     bounds,
     failed_action,

@@ -8,10 +8,10 @@ import asyncio
 from collections.abc import Awaitable, Iterable
 from typing import Any
 
-from shared.autoscaling.declaring import CapacityTarget
 from shared.autoscaling.errors import CapacityRefused
 from shared.autoscaling.flows.metric_collector import sources_of
 from shared.autoscaling.flows.reading import Answer, Undated, is_own, read_source
+from shared.autoscaling.plan_facts import PlanFacts, facts_in
 from shared.autoscaling.policy import Resource
 from shared.autoscaling.ports import Permissions, StateStore
 from shared.autoscaling.sources import Services, Source
@@ -33,7 +33,7 @@ async def check_all(
         for metric, source in sources_of(resource).items():
             read = read_source(source, services, timeout_seconds)
             checks.append(_read(name, f"metric {metric}", source, read))
-        told = _plan(permissions, plan)
+        told = _plan(permissions, services, resource)
         checks.append(check(timeout_seconds, name, f"plan {plan.name}", told))
     return await asyncio.gather(*checks)
 
@@ -43,12 +43,23 @@ async def _state(store: StateStore, resource: Resource) -> str:
     return "is readable"
 
 
-async def _plan(permissions: Permissions, plan: CapacityTarget) -> str:
+async def _plan(permissions: Permissions, services: Services, resource: Resource) -> str:
+    plan = resource.target
     if lacking := await permissions.lacking(plan):
         raise CapacityRefused(
             f"the identity lacks {', '.join(lacking)}: assign it a role with them"
         )
-    return "may be read and changed"
+    facts = facts_in(await services.capacity(plan)) or PlanFacts()
+    if facts.environment and (lacking := await permissions.lacking_to_join(facts.environment)):
+        raise CapacityRefused(
+            f"the identity lacks {', '.join(lacking)} on {facts.environment}: assign it a role "
+            "with them there"
+        )
+    if wrong := facts.unscalable or facts.autoscale:
+        raise CapacityRefused(wrong)
+    unsure = "cannot tell whether an autoscale setting scales it too"
+    unknown = [f"{unsure} ({facts.unlisted})"] if facts.unlisted else []
+    return "; ".join(["may be read and changed", *facts.notes(resource.limits), *unknown])
 
 
 async def _read(subject: str, what: str, source: Source, read: Awaitable[Answer]) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Hashable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, field
 from datetime import datetime
 
 from shared.autoscaling.flows.common import log_action
@@ -21,9 +21,12 @@ from shared.autoscaling.flows.reading import (
     is_own,
     read_source,
 )
+from shared.autoscaling.messages import PLAN_FIELD
+from shared.autoscaling.plan_facts import PlanFacts, facts_in
 from shared.autoscaling.policy import Resource
 from shared.autoscaling.sources import PlanCapacity, Services, Source
-from shared.values.measurements import CAPACITY_METRIC, Metric, MetricValue
+from shared.values.measurements import CAPACITY_METRIC, NOTHING, Metric, MetricValue
+from shared.values.samples import encode_metrics
 
 log = logging.getLogger(__name__)
 
@@ -39,10 +42,17 @@ class SourceFailure:
 
 @dataclass(frozen=True, slots=True)
 class Collection:
-    """The samples that were read, and the sources that failed."""
+    """The samples that were read, the sources that failed, and what Azure says about the plan of
+    each resource."""
 
     metrics: tuple[Metric, ...]
     failures: tuple[SourceFailure, ...]
+    plans: Mapping[str, PlanFacts] = field(default_factory=lambda: NOTHING)
+
+    def messages(self) -> list[str]:
+        """The messages of the queue ``metrics``."""
+        plans = {name: {PLAN_FIELD: asdict(facts)} for name, facts in self.plans.items()}
+        return encode_metrics(self.metrics, plans)
 
 
 async def collect(
@@ -63,17 +73,19 @@ async def collect(
     distinct = {_key(source): source for _, named in wanted for source in named.values()}
     read = (read_source(source, services, timeout_seconds, own) for source in distinct.values())
     answers = dict(zip(distinct, await asyncio.gather(*read), strict=True))
-    collected, shown = list[Metric](), list[SourceFailure]()
+    collected, shown, plans = list[Metric](), list[SourceFailure](), dict[str, PlanFacts]()
     for resource, named in wanted:
         found = {name: answers[_key(source)] for name, source in named.items()}
         failures = {name: reason for name, reason in found.items() if isinstance(reason, str)}
+        for each in found[CAPACITY_METRIC] if CAPACITY_METRIC not in failures else ():
+            plans |= {resource.name: facts} if (facts := facts_in(each)) else {}
         collected += counts.adjusted(resource, list(_samples(resource, found, services)), failures)
         for name in failures.keys() - counts.logged(resource):
             text = f"{name} could not be read, so it is skipped: {failures[name]}"
             log_action(log, "source_failed", resource.name, text, logging.WARNING)
         shown += [SourceFailure(resource.name, *each) for each in failures.items()]
     visible = tuple(failure for failure in shown if failure.metric_name not in HELPERS)
-    return Collection(tuple(collected), visible)
+    return Collection(tuple(collected), visible, plans)
 
 
 def _key(source: Source) -> Hashable:

@@ -50,6 +50,7 @@ async def make_preview(
     collection = await metric_collector.collect([resource], services, timeout_seconds)
     snapshot = await store.load(resource.name)
     failures, state = list(collection.failures), as_of(snapshot.state, snapshot.read_at)
+    state = state.with_plan(collection.plans.get(resource.name))
     for metric in collection.metrics:
         try:
             dated_metric = dated(state, metric, snapshot.read_at)

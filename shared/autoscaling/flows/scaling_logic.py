@@ -11,7 +11,7 @@ from itertools import count
 from shared.autoscaling.acting.actions import action_of, entry
 from shared.autoscaling.acting.activation import standing
 from shared.autoscaling.deciding import clocks
-from shared.autoscaling.deciding.decide import Decision, EntryKind, LogEntry
+from shared.autoscaling.deciding.decide import Decision, EntryKind, LogEntry, within_plan
 from shared.autoscaling.declaring import Limits
 from shared.autoscaling.errors import BadMessage
 from shared.autoscaling.flows.common import (
@@ -23,6 +23,7 @@ from shared.autoscaling.flows.common import (
 )
 from shared.autoscaling.flows.policy_threads import POLICY_THREADS, PolicyThreads
 from shared.autoscaling.messages import Samples, all_refused, summary
+from shared.autoscaling.plan_facts import PlanFacts
 from shared.autoscaling.policy import Resource, held_at_maximum
 from shared.autoscaling.ports import Snapshot, StateStore
 from shared.autoscaling.state import ScaleAction
@@ -53,10 +54,10 @@ async def process_samples(
     metrics, refused = declared_samples(samples, resource, sent=sent)
     if not metrics:
         raise all_refused(refused)
-    attempts = count()
+    attempts, plan = count(), None if sent else samples.plan
     return await until_won(
         resource.name,
-        lambda: _attempt(metrics, refused, resource, store, version, threads, next(attempts)),
+        lambda: _attempt(metrics, refused, resource, store, version, threads, next(attempts), plan),
     )
 
 
@@ -68,10 +69,11 @@ async def _attempt(
     version: str | None,
     threads: PolicyThreads,
     attempt: int,
+    plan: PlanFacts | None,
 ) -> ScaleAction | None:
     snapshot = await store.load(resource.name)
     now = snapshot.read_at
-    state = clocks.noted(snapshot.state, metrics, now)
+    state = clocks.noted(snapshot.state, metrics, now).with_plan(plan)
     metrics = [clocks.dated(state, metric, now) for metric in metrics]
     stands = standing(resource, state, version, now)
     step = await threads.advance(resource, state, metrics, now, decides=stands.decides)
@@ -93,7 +95,7 @@ async def _attempt(
     _log_left_out(resource, step.stale, refused)
     if step.decision is None:
         return None
-    _log(step.decision, resource.limits)
+    _log(step.decision, within_plan(resource, step.state).limits)
     if not step.decision.applies or step.state.desired is None:
         return None
     return action_of(resource.name, step.state.desired)

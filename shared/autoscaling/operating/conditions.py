@@ -17,13 +17,20 @@ from shared.autoscaling.deciding.decide import (
     LogEntry,
     effective_mode,
     effective_override,
+    within_plan,
 )
-from shared.autoscaling.deciding.guards import standstill
+from shared.autoscaling.deciding.guards import (
+    SCALE_CHANGES_MAX,
+    SPARED_CHANGES,
+    recent_changes,
+    standstill,
+)
 from shared.autoscaling.deciding.samples import known_capacity, samples_of
-from shared.autoscaling.declaring import Mode
+from shared.autoscaling.declaring import Limits, Mode
 from shared.autoscaling.learning.backlogs import Unfallen, age_minutes, unfallen
 from shared.autoscaling.operating.overrides import described
 from shared.autoscaling.operating.staleness import silences, silent_after_seconds
+from shared.autoscaling.plan_facts import PlanFacts
 from shared.autoscaling.policy import Resource, held_at_maximum
 from shared.autoscaling.ports import Snapshot
 from shared.autoscaling.state import ActionStatus, ScalingState
@@ -56,9 +63,11 @@ def conditions(
     """
     now, name = snapshot.read_at, resource.name
     state, entry = as_of(snapshot.state, now), newest(entries, now)
+    declared, resource = resource.limits, within_plan(resource, state)
     decided = entry if entry and entry.kind is EntryKind.DECISION else None
     found = [
         *_action(state, decided, now),
+        *_plan(state, declared, now),
         *_silent(resource, state, now),
         *_disabled(resource, state, now),
         *_unfallen(resource, state, now),
@@ -119,6 +128,27 @@ def _action(
     elif desired.status is ActionStatus.PENDING and pending > PENDING_MAX:
         what = f"requested {pending / timedelta(minutes=1):.0f} min ago and is not confirmed"
         yield LastingCondition("", WARNING, f"{scaling} {what}", desired.last_error, CHECK)
+
+
+def _plan(state: ScalingState, declared: Limits, now: datetime) -> Iterator[LastingCondition]:
+    """What Azure says about the plan, and that few changes are left within the hour."""
+    plan = state.plan or PlanFacts()
+    if plan.unscalable:
+        todo = "Choose a plan that the app may scale, or remove it from scaling_rules.py."
+        yield LastingCondition(
+            "plan", ERROR, f"{plan.unscalable}, so the app holds", "", todo, NewsKind.PLAN
+        )
+    if plan.autoscale:
+        todo = "Disable or delete the autoscale setting, or remove the plan from scaling_rules.py."
+        meaning = "Each undoes the changes of the other."
+        yield LastingCondition("autoscale", WARNING, plan.autoscale, meaning, todo, NewsKind.PLAN)
+    for note in plan.notes(declared):
+        yield LastingCondition("plan", INFO, note)
+    count = len(recent_changes(state.desired, now))
+    if count >= SCALE_CHANGES_MAX - SPARED_CHANGES:
+        what = f"{count} changes within the last hour, of which Azure allows {SCALE_CHANGES_MAX}"
+        meaning = "No scale-in until there are fewer."
+        yield LastingCondition("", WARNING, what, meaning, "Lengthen the cooldowns.")
 
 
 def _silent(resource: Resource, state: ScalingState, now: datetime) -> Iterator[LastingCondition]:

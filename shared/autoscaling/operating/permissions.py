@@ -12,6 +12,8 @@ NEEDED = (
     "Microsoft.Web/serverfarms/write",
 )
 """The permissions to read a plan and to change it."""
+NEEDED_TO_JOIN = ("Microsoft.Web/hostingEnvironments/join/action",)
+"""The permission to change a plan of an App Service Environment, on the environment."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,9 @@ from shared.autoscaling.deciding.decide import (
     LogEntry,
     effective_mode,
     effective_override,
+    within_plan,
 )
+from shared.autoscaling.deciding.guards import recent_changes
 from shared.autoscaling.deciding.samples import known_capacity
 from shared.autoscaling.learning.backlogs import AGE_AT_MOST, age_minutes
 from shared.autoscaling.learning.throughput import rate_estimate
@@ -76,7 +78,7 @@ def status(
     return {
         "name": resource.name,
         "target": shown(PlanShown, resource.target, format_time),
-        "limits": shown(LimitsShown, resource.limits, format_time),
+        "limits": shown(LimitsShown, within_plan(resource, state).limits, format_time),
         "as_of": format_time(now),
         "capacity": int(capacity.value) if capacity else None,
         "capacity_at": format_time(capacity.time) if capacity else None,
@@ -84,6 +86,7 @@ def status(
         "desired": shown(DesiredShown, desired, format_time, last_error=desired.last_error or None)
         if desired
         else None,
+        "changes_last_hour": len(recent_changes(desired, now)),
         "mode": mode,
         "mode_reason": mode_reason,
         "override": shown(OverrideShown, override, format_time, said=described(override))

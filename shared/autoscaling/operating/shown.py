@@ -26,7 +26,7 @@ class PlanShown(TypedDict):
 
 
 class LimitsShown(TypedDict):
-    """The range of the capacity, in instances."""
+    """The range of the capacity, in instances, as far as the plan can have it."""
 
     minimum: int
     maximum: int
@@ -127,7 +127,8 @@ class DecisionEntry(TypedDict):
 
 
 class ResourceStatus(TypedDict):
-    """The state of a resource. An unknown value is null."""
+    """The state of a resource. An unknown value is null. ``changes_last_hour`` counts the changes
+    of the capacity by the app. Azure allows 20 within an hour."""
 
     name: str
     target: PlanShown
@@ -137,6 +138,7 @@ class ResourceStatus(TypedDict):
     capacity_at: TimeText | None
     capacity_stale: bool
     desired: DesiredShown | None
+    changes_last_hour: int
     mode: Mode
     mode_reason: str
     override: OverrideShown | None

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
 from typing import Any
 
 from azure.core.exceptions import AzureError, HttpResponseError
+from azure.core.rest import HttpRequest
 from azure.mgmt.core.polling.arm_polling import BodyContentPolling
 from azure.mgmt.core.polling.async_arm_polling import AsyncARMPolling
 from azure.mgmt.web.aio import WebSiteManagementClient
@@ -16,24 +19,18 @@ from azure.mgmt.web.models import AppServicePlan as ArmPlan
 
 from shared.autoscaling.declaring import AppServicePlan
 from shared.autoscaling.errors import AutoscalingError, CapacityDelayed, CapacityRefused
+from shared.autoscaling.plan_facts import PlanFacts, PlanReading
+from shared.autoscaling.plans.answers import autoscale_of, facts_of, refusal
 from shared.azure.credentials import credential_for
 from shared.azure.refusals import Access
 from shared.azure.transport import retry_after_seconds, server_time, transport_for
 from shared.settings import Settings
-from shared.values.measurements import MetricValue
 from shared.values.redaction import redacting
 from shared.values.text import one_line, quoted
 
-REFUSED = (400, 401, 403, 404)
-"""HTTP statuses after which a retry is useless. 409 is not one of them, because it means that
-another operation is running, or that no instance is available at the moment.
-"""
-ADVICE = {
-    401: "the token was not accepted: check that the app's identity belongs to the plan's tenant",
-    403: "grant the app's identity Microsoft.Web/serverfarms/write on the plan; a new role takes "
-    "effect within about ten minutes",
-    404: "check that resource group {group} contains a plan of exactly this name",
-}
+OK, FORBIDDEN = 200, 403
+LIST_SECONDS_MAX = 2
+LISTED_AGAIN_SECONDS = 3600
 NOT_EXECUTED = (409, 429)
 """HTTP statuses of temporary failures after which the capacity is certainly unchanged. After any
 other temporary failure, the outcome is unknown.
@@ -53,17 +50,25 @@ class AppServiceControl:
         self._settings = settings
         self._credential = credential_for(settings.arm_endpoint)
         self._clients: dict[str, WebSiteManagementClient] = {}
+        self._listed: dict[str, tuple[float, Any]] = {}
 
-    async def read(self, target: AppServicePlan) -> MetricValue:
+    async def read(self, target: AppServicePlan) -> PlanReading:
         async with self._answering(target):
-            plan = await self._get(target)
+            plan, facts = await self._get(target)
             assert plan.sku is not None
             assert plan.sku.capacity is not None
-            return MetricValue(server_time(), float(plan.sku.capacity))
+            return PlanReading(server_time(), float(plan.sku.capacity), facts=facts)
+
+    async def describe(self, target: AppServicePlan) -> PlanReading:
+        reading = await self.read(target)
+        names, unlisted = await self._autoscale(target)
+        return replace(reading, facts=replace(reading.facts, autoscale=names, unlisted=unlisted))
 
     async def change(self, target: AppServicePlan, capacity: int) -> None:
         async with self._answering(target, changing=True):
-            plan = await self._get(target)
+            plan, facts = await self._get(target)
+            if facts.unscalable:
+                raise CapacityRefused(f"plan {target.name}: {facts.unscalable}")
             assert plan.sku is not None
             plan.sku.capacity = capacity
             poller = await self._client(target).app_service_plans.begin_create_or_update(
@@ -88,20 +93,48 @@ class AppServiceControl:
         for client in self._clients.values():
             await client.close()
 
-    async def _get(self, target: AppServicePlan) -> ArmPlan:
+    async def _get(self, target: AppServicePlan) -> tuple[ArmPlan, PlanFacts]:
         plans = self._client(target).app_service_plans
         try:
             plan = await plans.get(target.resource_group, target.name)
             capacity: object = plan.sku.capacity  # type: ignore[union-attr]  # a plan has a SKU
+            facts = facts_of(plan.as_dict())
         except (AttributeError, TypeError, ValueError) as error:  # a proxy may have answered
             raise CapacityDelayed(_not_a_plan(target, type(error).__name__)) from error
         if not capacity:
-            raise CapacityRefused(
-                f"plan {target.name} has no capacity that can be set: check its pricing tier"
-            )
+            reason = facts.unscalable or "check its pricing tier"
+            raise CapacityRefused(f"plan {target.name} has no capacity that can be set: {reason}")
         if type(capacity) is not int:
             raise CapacityDelayed(_not_a_plan(target, f"its capacity is {quoted(capacity)}"))
-        return plan
+        return plan, facts
+
+    async def _autoscale(self, target: AppServicePlan) -> tuple[str, str]:
+        """The autoscale settings that scale the plan too, or why they are not known.
+
+        The settings of a resource group are listed once in ``LISTED_AGAIN_SECONDS``. Listing them
+        needs a permission that scaling does not need, and never delays a capacity for long.
+        """
+        group = f"/subscriptions/{target.subscription_id}/resourceGroups/{target.resource_group}"
+        known, now = self._listed.get(group), time.monotonic()
+        if known is None or now - known[0] > LISTED_AGAIN_SECONDS:
+            self._listed[group] = known = now, known[1] if known else None  # even if this one hangs
+            with suppress(AzureError, TimeoutError, ValueError):
+                async with asyncio.timeout(LIST_SECONDS_MAX):
+                    known = now, await self._settings_in(target, group)
+                self._listed[group] = known
+        if isinstance(known[1], str):
+            return "", known[1]
+        plan_id = f"{group}/providers/Microsoft.Web/serverfarms/{target.name}"
+        return autoscale_of(known[1], plan_id), ""
+
+    async def _settings_in(self, target: AppServicePlan, group: str) -> Any:
+        """The list of a resource group; a text that says why the identity may not list them; None
+        after another answer."""
+        url = f"{group}/providers/Microsoft.Insights/autoscalesettings?api-version=2022-10-01"
+        response = await self._client(target).send_request(HttpRequest("GET", url))
+        if response.status_code == FORBIDDEN:
+            return f"403: it needs Microsoft.Insights/autoscalesettings/read on {group}"
+        return response.json() if response.status_code == OK else None
 
     def _client(self, target: AppServicePlan) -> WebSiteManagementClient:
         if target.subscription_id not in self._clients:
@@ -159,13 +192,16 @@ def _not_a_plan(target: AppServicePlan, reason: str) -> str:
 def _translated(error: AzureError, target: AppServicePlan, *, changing: bool) -> AutoscalingError:
     """Translate the error to an exception of the flows, with advice where an operator must act."""
     status = error.status_code if isinstance(error, HttpResponseError) else None
-    refusal = plan_access(target).refusal(error) if status is None else None  # without a token
-    message = refusal or f"plan {target.name}: {status or type(error).__name__}: {_detail(error)}"
-    if status in REFUSED:
-        advice = ADVICE.get(status, "").format(group=target.resource_group)
-        return CapacityRefused(f"{message} ({advice})" if advice else message)
-    maybe_done = changing and status not in NOT_EXECUTED
-    return CapacityDelayed(message, _wait_after(error), maybe_done=maybe_done)
+    no_token = plan_access(target).refusal(error) if status is None else None
+    message = no_token or f"plan {target.name}: {status or type(error).__name__}: {_detail(error)}"
+    meaning = refusal(status, _text(error), target.resource_group)
+    message = f"{message} ({meaning.advice})" if meaning.advice else message
+    if meaning.final:
+        return CapacityRefused(message)
+    wait = _wait_after(error)
+    maybe_done = changing and status not in NOT_EXECUTED and not meaning.wait_seconds
+    wait = meaning.wait_seconds if wait is None else wait
+    return CapacityDelayed(message, wait, maybe_done=maybe_done)
 
 
 def _detail(error: AzureError) -> str:
@@ -177,21 +213,28 @@ def _detail(error: AzureError) -> str:
     body = _body(error)
     properties = _object(body.get("properties"))
     state = properties.get("provisioningState")
-    refusal = _object(body.get("error") or properties.get("error"))
+    told = _object(body.get("error") or properties.get("error"))
     said = (
         state and f"provisioningState {state}",
-        refusal.get("code"),
-        refusal.get("message") or body.get("Message"),
+        told.get("code"),
+        told.get("message") or body.get("Message"),
     )
     return one_line(": ".join(map(str, filter(None, said))) or error.message)
 
 
 def _body(error: AzureError) -> dict[str, Any]:
+    try:
+        return _object(json.loads(_text(error)))
+    except (ValueError, RecursionError):
+        return {}
+
+
+def _text(error: AzureError) -> str:
     response = getattr(error, "response", None)
     try:
-        return _object(json.loads(response.text())) if response is not None else {}
-    except (ValueError, AttributeError, TypeError):
-        return {}
+        return str(response.text()) if response is not None else ""
+    except (AzureError, ValueError, LookupError, AttributeError, TypeError):  # it was not read
+        return ""
 
 
 def _object(value: object) -> dict[str, Any]:

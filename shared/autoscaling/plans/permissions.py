@@ -18,9 +18,10 @@ from azure.mgmt.core import AsyncARMPipelineClient
 
 from shared.autoscaling.declaring import AppServicePlan
 from shared.autoscaling.errors import CapacityRefused
-from shared.autoscaling.operating.permissions import grants, lacking
+from shared.autoscaling.operating.permissions import NEEDED_TO_JOIN, Grant, grants, lacking
 from shared.autoscaling.plans.app_service import plan_access
 from shared.azure.credentials import credential_for
+from shared.azure.refusals import Access
 from shared.azure.transport import transport_for
 from shared.values.redaction import redacting
 
@@ -45,28 +46,37 @@ class ArmPermissions:
 
         Raises CapacityRefused if the identity may not list its permissions.
         """
-        url: str | None = (
+        plan = (
             f"/subscriptions/{target.subscription_id}/resourceGroups/{target.resource_group}"
             f"/providers/Microsoft.Web/serverfarms/{target.name}"
-            f"/providers/Microsoft.Authorization/permissions?api-version={API_VERSION}"
         )
-        granted = []
+        return lacking(await self._granted(plan, plan_access(target)))
+
+    async def lacking_to_join(self, environment: str) -> Sequence[str]:
+        access = Access(f"environment {environment}", f"with {NEEDED_TO_JOIN[0]}")
+        return lacking(await self._granted(environment, access), NEEDED_TO_JOIN)
+
+    async def _granted(self, scope: str, access: Access) -> list[Grant]:
+        url: str | None = (
+            f"{scope}/providers/Microsoft.Authorization/permissions?api-version={API_VERSION}"
+        )
+        granted: list[Grant] = []
         while url:
             request = HttpRequest("GET", self._client.format_url(url))
-            with plan_access(target).explained():
+            with access.explained():
                 response = await self._client.send_request(request)
             if response.status_code == FORBIDDEN:
                 raise CapacityRefused(
-                    f"the permissions on plan {target.name} cannot be listed: either the identity "
-                    "has no role on the plan, or its role lacks "
-                    "Microsoft.Authorization/permissions/read (which scaling does not need)"
+                    f"the permissions on {access.place} cannot be listed: either the identity has "
+                    "no role on it, or its role lacks Microsoft.Authorization/permissions/read "
+                    "(which scaling does not need)"
                 )
-            with plan_access(target).explained():
+            with access.explained():
                 response.raise_for_status()
             page = response.json()
             granted += grants(page["value"])
             url = page.get("nextLink")
-        return lacking(granted)
+        return granted
 
     async def close(self) -> None:
         await self._client.close()

@@ -71,7 +71,7 @@ class AzureReader:
         return await self._readers[key].read(source)  # type: ignore[no-any-return]
 
     async def capacity(self, plan: AppServicePlan) -> MetricValue:
-        return await self._control.read(plan)
+        return await self._control.describe(plan)
 
     async def breaker(self) -> MetricValue:
         return await self._breaker()

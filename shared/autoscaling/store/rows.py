@@ -1,9 +1,9 @@
 """Converts the state of a resource to rows of the table ``Scaling`` and back. No I/O.
 
 The PartitionKey is the resource. RowKeys in their order: ``decision|<inverted ticks>|…`` (the
-decision log, newest first), ``desired``, ``learned``, ``metric|<name>``, ``override``, ``profile``,
-``rules`` (the version in force), ``wishes`` (recent recommendations). The keys of the log sort
-before ``desired``, so the state is the range of keys from ``desired`` on.
+decision log, newest first), ``desired``, ``learned``, ``metric|<name>``, ``override``, ``plan``,
+``profile``, ``rules`` (the version in force), ``wishes`` (recent recommendations). The keys of the
+log sort before ``desired``, so the state is the range of keys from ``desired`` on.
 """
 
 from __future__ import annotations
@@ -15,11 +15,13 @@ from typing import Any, TypeVar
 from zoneinfo import ZoneInfo
 
 from shared.autoscaling.declaring import Mode
+from shared.autoscaling.plan_facts import of_fields
 from shared.autoscaling.state import (
     DESIRED_ROW,
     LEARNED_ROW,
     METRIC_PREFIX,
     OVERRIDE_ROW,
+    PLAN_ROW,
     PROFILE_ROW,
     RECOMMENDATIONS_ROW,
     RULES_ROW,
@@ -105,6 +107,7 @@ def state_of(rows: Iterable[Mapping[str, Any]]) -> tuple[ScalingState, tuple[str
         _learned(by_key.get(LEARNED_ROW, {}), skipped),
         profile,
         optional(RULES_ROW, _rules),  # the next decision writes it again
+        optional(PLAN_ROW, of_fields),  # so does the next reading
     )
     return state, tuple(skipped)
 

@@ -75,13 +75,18 @@ def test_a_request_is_sent_at_once_and_keeps_the_last_change_and_its_direction()
     assert request(decision(2, 4), last) == again
 
 
+def test_a_manual_change_keeps_the_count_of_the_apps_own_changes() -> None:
+    assert adopt(confirmed(60, changes=(1, 2)), 5, NOW).changes == (1, 2)
+
+
 @pytest.mark.parametrize(("target", "out"), [(3, True), (2, False), (1, False)])
 def test_a_confirmation_starts_the_cooldown_of_its_direction_and_clears_the_error(
     target: int, out: bool
 ) -> None:
     late = desired(target=target, retry_at=ago(-15), attempts=2, last_error="409")
     done = replace(late, status=ActionStatus.CONFIRMED, changed_at=NOW, changed_out=out)
-    assert confirm(late, NOW) == replace(done, retry_at=None, last_error="")
+    changes = (int(NOW.timestamp()),)
+    assert confirm(late, NOW) == replace(done, retry_at=None, last_error="", changes=changes)
 
 
 def test_the_wait_after_a_deferral_doubles_up_to_sixteen_times() -> None:

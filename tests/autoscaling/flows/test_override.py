@@ -182,6 +182,9 @@ class Identity:
     def __init__(self, *missing: str) -> None:
         self.missing = missing
 
+    async def lacking_to_join(self, _environment: str) -> tuple[str, ...]:
+        return ()
+
     async def lacking(self, target: CapacityTarget) -> tuple[str, ...]:
         assert target == WORKERS.target
         return self.missing

@@ -18,6 +18,7 @@ from shared.autoscaling.deciding.decide import EntryKind, LogEntry
 from shared.autoscaling.deciding.samples import SAMPLES_KEPT_MAX
 from shared.autoscaling.declaring import Mode
 from shared.autoscaling.errors import StateConflict
+from shared.autoscaling.plan_facts import PlanFacts
 from shared.autoscaling.policy import Recommendation
 from shared.autoscaling.ports import StateStore, Wrote, wrote_nothing
 from shared.autoscaling.state import (
@@ -106,7 +107,9 @@ FULL = ScalingState(
         last_error="409 Conflict: 'quoted' ü",
         changed_out=False,
         changed_by_hand=True,
+        changes=(1_772_366_400, 1_772_366_460),
     ),
+    plan=PlanFacts("Standard", 2, 10, "no", True, "/subscriptions/1", "cpu", "403"),
     recommendations=history([2, 3]),
     learned=Learned(
         7,
@@ -294,7 +297,8 @@ async def test_rows_are_readable_for_operators(azurite: Azurite, table: Any, nam
     rows = {r["RowKey"]: r for r in table.query_entities(f"PartitionKey eq '{name}'")}
     decision, *others = list(rows)
     assert decision.startswith("decision|")
-    assert others == ["desired", "learned", "metric|backlog", "metric|capacity", "rules", "wishes"]
+    metrics = ["metric|backlog", "metric|capacity"]
+    assert others == ["desired", "learned", *metrics, "plan", "rules", "wishes"]
     assert rows["desired"]["target"] == 3
     assert rows["desired"]["requested_at"] == ago(30)
     assert rows[decision]["reason"] == "mean backlog 200 > 100"

@@ -19,6 +19,7 @@ from local.twins.autoscaling import MemoryStateStore
 from shared.autoscaling.deciding.decide import EntryKind, LogEntry
 from shared.autoscaling.declaring import Mode
 from shared.autoscaling.errors import StateConflict
+from shared.autoscaling.plan_facts import PlanFacts
 from shared.autoscaling.policy import Recommendation
 from shared.autoscaling.ports import Snapshot, StateStore
 from shared.autoscaling.state import (
@@ -66,6 +67,7 @@ desired = st.builds(
     retry_at=MAYBE_TIMES,
     attempts=counts,
     last_error=texts,
+    changes=st.lists(counts, max_size=3).map(tuple),
 )
 learned = st.builds(
     Learned,
@@ -86,6 +88,7 @@ changes = st.fixed_dictionaries(
         "recommendations": histories,
         "learned": learned,
         "rules": rules,
+        "plan": st.builds(PlanFacts, texts, st.sampled_from((1, 2)), st.integers(2, 100), texts),
     },
 )
 overrides = st.builds(
