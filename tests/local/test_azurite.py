@@ -13,7 +13,7 @@ from azure.storage.queue import QueueServiceClient
 
 import local.azurite
 from local.azurite import FREE_PORTS, Azurite, AzuriteFailed
-from local.node import NodeMissing, find_node
+from local.node import NodeMissing
 
 ROOT = Path(__file__).parents[2]
 DEADLINE_SECONDS = 40.0
@@ -63,15 +63,6 @@ def test_the_error_for_a_missing_package_names_the_command_to_run(
         Azurite().start()
 
 
-def test_the_error_for_a_missing_node_names_the_command_to_run(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.setenv("PATH", "")
-    monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
-    with pytest.raises(NodeMissing, match="Run `make setup`"):
-        find_node()
-
-
 def test_the_error_includes_the_output_of_an_emulator_that_ended(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -80,18 +71,6 @@ def test_the_error_includes_the_output_of_an_emulator_that_ended(
     monkeypatch.setattr(local.azurite, "SCRIPT", script)
     with pytest.raises(AzuriteFailed, match=r"^Azurite ended \(exit code 1\)\nno such luck$"):
         Azurite().start()
-
-
-def test_the_error_includes_the_output_of_an_emulator_that_does_not_listen(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    script = tmp_path / "silent.js"
-    script.write_text("setInterval(() => 0, 1000)")
-    monkeypatch.setattr(local.azurite, "SCRIPT", script)
-    monkeypatch.setattr(local.azurite, "_START_LIMIT_SECONDS", 0.0)
-    azurite = Azurite()
-    with pytest.raises(AzuriteFailed, match=r"^Azurite did not listen within 0 s$"):
-        azurite.start()
 
 
 def test_the_command_ends_when_the_emulator_has_ended() -> None:

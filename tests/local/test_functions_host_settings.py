@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from pathlib import Path
 from typing import cast
 
 import pytest
 
-from local.functions_host.app_settings import AppSettings, read_app_settings
+from local.functions_host.app_settings import AppSettings
 from local.functions_host.connections import Connection
 from local.functions_host.errors import HostStartFailed
 from local.functions_host.functions import (
@@ -36,40 +34,6 @@ from local.functions_host.routes import compile_route
 from local.functions_host.service_bus_listener import ServiceBusListener
 from local.functions_host.services import Services
 from local.functions_host.storage_queues import MessageEncoding
-
-STORAGE = "DefaultEndpointsProtocol=http;AccountName=a;AccountKey=a2V5"
-
-
-def test_the_environment_takes_precedence_over_local_settings(tmp_path: Path) -> None:
-    values = {"A": "file", "B": "file", "Flag": True, "Number": 5}
-    (tmp_path / "local.settings.json").write_text(json.dumps({"Values": values}))
-    settings = read_app_settings(tmp_path, {"B": "environment"})
-    assert settings.values == {"A": "file", "B": "environment", "Flag": "true", "Number": "5"}
-    (tmp_path / "local.settings.json").write_text("{")
-    with pytest.raises(HostStartFailed, match=r"local\.settings\.json"):
-        read_app_settings(tmp_path, {})
-
-
-IDENTITY = {"S__credential": "managedidentity", "S__clientId": "c"}
-BACKUP = {**IDENTITY, "AzureWebJobsS__accountName": "backup"}
-
-
-@pytest.mark.parametrize(
-    ("values", "address"),
-    [
-        ({"S": STORAGE}, STORAGE),
-        ({"AzureWebJobsS": STORAGE, "S": "other"}, STORAGE),
-        ({"AzureWebJobsS": "UseDevelopmentStorage=true;"}, "127.0.0.1:10001"),
-        ({**IDENTITY, "S__queueServiceUri": "https://a.example"}, "https://a.example"),
-        ({**IDENTITY, "S__accountName": "account"}, "https://account.queue.core.windows.net"),
-        ({**BACKUP, "S": STORAGE}, "https://backup.queue.core.windows.net"),
-    ],
-)
-def test_connections_are_looked_up_as_in_the_real_host(
-    values: dict[str, str], address: str
-) -> None:
-    connection = AppSettings(values).connection("S", function="f")
-    assert address in (connection.connection_string or connection.storage_url("queue"))
 
 
 @pytest.mark.parametrize(
@@ -220,12 +184,6 @@ def test_a_template_matches_paths_and_returns_their_parameters(
     template: str, path: str, expected: Mapping[str, str] | None
 ) -> None:
     assert compile_route("api", template).match(path) == expected
-
-
-def test_the_most_literal_route_ranks_first() -> None:
-    templates = ["plans/{name}", "plans/{name}.{kind}", "plans/today"]
-    ranked = sorted(templates, key=lambda template: compile_route("api", template).rank)
-    assert ranked == ["plans/today", "plans/{name}.{kind}", "plans/{name}"]
 
 
 @pytest.mark.parametrize("template", ["plans/{name", "plans/{day:int}", "plans/{*rest}"])
