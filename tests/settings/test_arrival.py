@@ -57,7 +57,7 @@ from shared.wiring import ingestion, runner
 from shared.wiring.app import App
 from shared.wiring.nightly import FABRIC
 from tests.bindings.test_functions_and_keys import EVERYTHING
-from tests.bindings.test_messaging_functions import imported
+from tests.bindings.test_ingestion_functions import imported
 from tests.builders import NOW
 
 KEYS = "SharedAccessKeyName=n;SharedAccessKey=a2V5"
