@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 import random
-import sys
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from types import ModuleType
 
 import aiohttp
 import pytest
@@ -70,26 +67,10 @@ def environ(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv(key, value)
 
 
-@pytest.fixture
-async def app(environ: None) -> AsyncIterator[ModuleType]:
-    sys.modules.pop("function_app", None)
-    module = importlib.import_module("function_app")
-    module.app.web.board = board()
-    yield module
-    sys.modules.pop("function_app", None)
-    await module.app.close()
-
-
 def shown_by_others(function: str, text: str) -> list[str]:
     """The secrets in a response of ``function`` that its key must not give access to."""
     own = SECRETS[PANEL_OF[function]] if function in PANEL_OF else None
     return [secret for secret in SECRETS.values() if secret != own and secret in text]
-
-
-# --- direct calls, with any address and any route parameters --------------------------------------
-
-
-# --- requests through the local host, whose routing decides which function is called --------------
 
 
 @dataclass(frozen=True, slots=True)

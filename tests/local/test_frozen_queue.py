@@ -23,7 +23,7 @@ from local.demo.hosted_app import hosted_app
 from local.demo.system import APP_DIR
 from local.functions_host import FunctionsHost
 from local.twins.autoscaling import MemoryCapacityControl, MemoryReader, MemoryStateStore
-from shared.autoscaling.messages import decode_action, decode_samples
+from shared.autoscaling.messages import decode_action
 from shared.values.measurements import CAPACITY_METRIC, Metric, MetricValue
 from tests.builders import SOURCE, encode_metric, resource
 from tests.local.half_open import HalfOpenProxy
@@ -133,15 +133,3 @@ async def test_an_action_that_the_reconciler_could_not_send_is_sent_by_a_later_r
     await world.run("scaler", action)
     await world.run("scaler", lost)  # it arrives after all
     assert world.control.changes == [(RESOURCE.name, 3)]
-
-
-async def test_metrics_that_a_frozen_queue_did_not_take_are_followed_by_those_of_the_next_run(
-    world: World,
-) -> None:
-    await world.run_while_frozen("metric_collector")
-    world.now += TICK
-    await world.run("metric_collector")
-    (text,) = await world.received("metrics")
-    metrics = decode_samples(text).metrics
-    assert {metric.name for metric in metrics} == {CAPACITY_METRIC, "backlog"}
-    assert {metric.value.time for metric in metrics} == {world.now}
