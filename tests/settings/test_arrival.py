@@ -584,29 +584,6 @@ async def test_the_trigger_cancels_a_call_after_200_seconds_at_the_latest(
         assert seen["seconds"] == seconds
 
 
-@pytest.mark.parametrize(
-    ("environ", "service", "signals", "sampler_is_set"),
-    [
-        ({}, "app-service-autoscaler", export.SIGNALS, False),
-        ({"WEBSITE_SITE_NAME": "my-app"}, "my-app", export.SIGNALS, False),
-        (
-            {"OTEL_TRACES_EXPORTER": " None", "OTEL_METRICS_EXPORTER": "otlp"},
-            "app-service-autoscaler",
-            export.SIGNALS - {"traces"},
-            False,
-        ),
-        ({"OTEL_TRACES_SAMPLER": "always_on"}, "app-service-autoscaler", export.SIGNALS, True),
-    ],
-)
-async def test_variables_of_azure_and_of_opentelemetry_arrive_in_the_export(
-    environ: Mapping[str, str], service: str, signals: frozenset[str], sampler_is_set: bool
-) -> None:
-    endpoint = {"OTEL_EXPORTER_OTLP_ENDPOINT": COLLECTOR}
-    async with App({**EVERYTHING, **endpoint, **environ}) as app:
-        to = destinations(app)
-    assert (to.service_name, to.signals, to.sampler_is_set) == (service, signals, sampler_is_set)
-
-
 # --- settings that arrive through a function ----------------------------------------------------
 
 
