@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from backtest.errors import BacktestError
 from backtest.rivals import RIVALS
 from bench import __main__ as bench
 from bench import registry
@@ -58,11 +57,6 @@ def test_a_new_process_commits_its_first_decision_of_the_shipped_rules() -> None
     assert all(each > 0 for each in seconds)
 
 
-def test_every_group_has_a_unique_name_and_a_module() -> None:
-    assert len(set(registry.GROUPS)) == len(registry.GROUPS)
-    assert [name for name in registry.GROUPS if not callable(registry.measurer(name))] == []
-
-
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
@@ -78,11 +72,6 @@ def test_a_misused_option_is_explained(
     assert ended.value.code == 2
     error = capsys.readouterr().err
     assert [part for part in said if part not in error] == []
-
-
-def test_a_folder_without_traces_is_named(tmp_path: Path) -> None:
-    with pytest.raises(BacktestError, match=r"holds no CSV file\. Give a folder of files"):
-        regret.from_files(tmp_path)
 
 
 def test_the_regret_group_measures_each_mode_and_each_rival_on_traces_from_files(
