@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import Mapping
 from pathlib import Path
@@ -12,7 +11,7 @@ import pytest
 from backtest.rivals import RIVALS
 from bench import __main__ as bench
 from bench import registry
-from bench.groups import cold_start, decide, regret
+from bench.groups import decide, regret
 from bench.measurement import Measurement
 
 REQUIRED = ("name", "value", "unit", "baseline", "ratio")
@@ -49,12 +48,6 @@ def test_the_decide_group_yields_valid_lines() -> None:
         assert set(REQUIRED) <= set(line) <= {*REQUIRED, *OPTIONAL}
         assert line["value"] > 0
         assert line["baseline"] > 0
-
-
-def test_a_new_process_commits_its_first_decision_of_the_shipped_rules() -> None:
-    """The child process fails if it has not decided, and then so does the group."""
-    seconds = asyncio.run(cold_start.first_decision(repeats=1))
-    assert all(each > 0 for each in seconds)
 
 
 @pytest.mark.parametrize(
