@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import importlib
 import json
 import logging
@@ -103,6 +104,37 @@ async def test_reconciler_sends_a_lost_action_again(app: App) -> None:
     app.now += timedelta(seconds=60)
     await app.call("reconciler", Mock(spec=func.TimerRequest))
     assert app.actions.texts == [action]
+
+
+async def test_what_a_hanging_queue_did_not_take_is_sent_by_the_next_run(
+    app: App, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing else limits the time of a function before the host replaces its worker."""
+
+    class Hanging(MemoryQueueSender):
+        async def send_texts(self, _texts: Sequence[str]) -> None:
+            await asyncio.sleep(5)
+            raise AssertionError("nothing limits the time")
+
+    async def hangs_and_sends_later(queue: str, name: str, binding: Any) -> list[str]:
+        scaling = app.module.app.scaling
+        with monkeypatch.context() as patch:
+            patch.setattr(scaling, queue, Hanging())
+            with pytest.raises(TimeoutError):
+                await app.call(name, binding)
+        app.now += timedelta(seconds=60)
+        await app.call(name, binding)
+        return taken(getattr(scaling, queue))
+
+    monkeypatch.setattr(app.module, "SEND_SECONDS_MAX", 0.01)
+    for _ in range(4):
+        await app.tick()
+    timer = Mock(spec=func.TimerRequest)
+    assert len(await hangs_and_sends_later("metrics_queue", "metric_collector", timer)) == 1
+    backlog = message(encode_metric(Metric("plan-1", BACKLOG, MetricValue(app.now, 500))))
+    (action,) = await hangs_and_sends_later("actions_queue", "scaling_logic", backlog)
+    app.now += timedelta(seconds=60)
+    assert await hangs_and_sends_later("actions_queue", "reconciler", timer) == [action]
 
 
 async def test_the_functions_act_only_while_the_version_of_their_rules_is_in_force(

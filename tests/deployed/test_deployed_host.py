@@ -18,7 +18,7 @@ from proton import Message
 from local.amqp_broker.messages import event_contents
 from local.tokens import EVENT_HUBS, SERVICE_BUS, STORAGE
 from tests.core_tools.host_process import HostProcess
-from tests.deployed.environment import PLAN, Deployed, deployed
+from tests.deployed.environment import PLAN, Deployed, deployed, template_settings
 from tests.infra.test_deployment import EXAMPLE
 from tests.local.polling import until
 from tests.local.test_data_sets import blob_created
@@ -29,6 +29,13 @@ SECONDS_MAX = 60.0
 pytestmark = pytest.mark.skipif(
     sys.platform != "linux", reason="only Linux answers on 127.x.y.z without configuration"
 )
+
+
+def test_no_setting_is_a_connection_string() -> None:
+    addresses = dict.fromkeys(("blob", "queue", "table"), "https://account.example/")
+    settings = template_settings(addresses, "https://arm.example/", "bus.example", "hub.example")
+    told = re.compile("AccountKey=|SharedAccessKey|UseDevelopment")
+    assert [name for name, value in settings.items() if told.search(value)] == []
 
 
 async def shown(host: HostProcess, met: Callable[[], bool], seconds: float = SECONDS_MAX) -> None:
