@@ -61,9 +61,7 @@ async def system() -> AsyncIterator[LocalSystem]:
     async with local_system(
         step_trace(), MINUTES, monotonic=clock, other_settings=PATIENT
     ) as running:
-        await follow(
-            running, clock, lambda: running.workload.minute > 12 and bool(running.arm.puts)
-        )
+        await follow(running, clock, lambda: running.workload.minute > 6 and bool(running.arm.puts))
         clock.run_on()
         yield running
 
