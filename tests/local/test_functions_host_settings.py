@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from typing import cast
 
@@ -164,26 +164,6 @@ def test_a_service_bus_trigger_of_cardinality_many_is_refused() -> None:
     many = function(SERVICE_BUS_TRIGGER, cardinality="many")
     with pytest.raises(HostStartFailed, match="Remove cardinality many"):
         ServiceBusListener(cast(Services, None), many)
-
-
-@pytest.mark.parametrize(
-    ("template", "path", "expected"),
-    [
-        ("status", "/API/Status/", {}),
-        ("status", "/api/status/more", None),
-        ("plans/{name}", "/api/plans/My%20plan", {"name": "My plan"}),
-        ("plans/{name}", "/api/plans/a%2Fb", {"name": "a/b"}),
-        ("plans/{name}/{day?}", "/api/plans/x/5", {"name": "x", "day": "5"}),
-        ("plans/{name}/{day?}", "/api/plans/x", {"name": "x"}),
-        ("plans/{name}/{day?}", "/api/plans/x/5/6", None),
-        ("files/{name}.{kind}", "/api/files/a.txt", {"name": "a", "kind": "txt"}),
-        ("a.b", "/api/axb", None),
-    ],
-)
-def test_a_template_matches_paths_and_returns_their_parameters(
-    template: str, path: str, expected: Mapping[str, str] | None
-) -> None:
-    assert compile_route("api", template).match(path) == expected
 
 
 @pytest.mark.parametrize("template", ["plans/{name", "plans/{day:int}", "plans/{*rest}"])

@@ -110,23 +110,6 @@ def test_all_problems_of_the_single_resource_are_reported_together() -> None:
     assert named == ["SubscriptionId", "ResourceToScale", "Topic", "ThresholdDown"]
 
 
-def test_connections_are_read_from_the_same_names_as_by_the_host() -> None:
-    loaded = settings.load(
-        {
-            "ServiceBusConnection__fullyQualifiedNamespace": "ns.servicebus.windows.net",
-            "ServiceBusConnection__clientId": "client-1",
-            "AzureWebJobsStorage__accountName": "account",
-            "AzureWebJobsPrefixed": f"Endpoint=sb://x;{KEY}",
-            "Prefixed": f"Endpoint=sb://y;{KEY}",
-        }
-    )
-    bus = loaded.service_bus("ServiceBusConnection")
-    assert (bus.namespace, bus.identity.client_id) == ("ns.servicebus.windows.net", "client-1")
-    table_url = loaded.storage("AzureWebJobsStorage").table_url
-    assert table_url == "https://account.table.core.windows.net"
-    assert loaded.service_bus("Prefixed").host == "x"
-
-
 @pytest.mark.parametrize("prefix", ["", "AzureWebJobs"])
 @pytest.mark.parametrize("suffix", ["", "__fullyQualifiedNamespace"])
 def test_each_name_that_the_host_knows_for_a_connection_is_read(prefix: str, suffix: str) -> None:
@@ -228,23 +211,6 @@ def test_the_storage_of_the_host_needs_the_address_of_its_blobs_too() -> None:
     host["AzureWebJobsStorage__blobServiceUri"] = "https://blob"
     complete = settings.load(host).storage("AzureWebJobsStorage")
     assert (complete.queue_url, complete.table_url) == ("https://queue", "https://table")
-
-
-@pytest.mark.parametrize("kind", ["storage", "service_bus"])
-@pytest.mark.parametrize(
-    ("environ", "problem"),
-    [
-        ({}, "One = ''"),
-        ({"One": "hello"}, "One: must be a"),
-        ({"AzureWebJobsOne": "AccountName=x"}, "AzureWebJobsOne: "),
-        ({"One__queueServiceUri": "https://q"}, "One(__| = '')"),
-    ],
-)
-def test_an_invalid_connection_is_reported_by_name(
-    kind: str, environ: dict[str, str], problem: str
-) -> None:
-    with pytest.raises(SettingsError, match=problem):
-        getattr(settings.load(environ), kind)("One")
 
 
 PROXY = "http://jane:hunter2@proxy.example:8080"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from dataclasses import replace
 from typing import Any
 
@@ -18,7 +17,7 @@ from shared.autoscaling.store.tables import TableStateStore
 from shared.settings.connections import StorageConnection
 from shared.values.measurements import CAPACITY_METRIC, Window
 from shared.web import http
-from shared.web.board import Board, RecentLog, Shown, resources, trends
+from shared.web.board import Board, RecentLog, Shown
 from shared.web.http import Request
 from shared.web.page import dashboard
 from tests.builders import NOW, SOURCE, desired, resource, sample, state
@@ -85,29 +84,6 @@ async def test_without_storage_the_page_is_a_503_with_the_reason_within_a_bounde
     assert reply.status == 503
     assert reply.body.count("cannot be shown now") == 4
     assert "Needs attention" in reply.body
-
-
-@pytest.mark.parametrize(
-    "route", [{}, {"name": "plan-1"}, {"name": "plan-1", "view": "history"}, None]
-)
-@pytest.mark.parametrize("hangs", [False, True])
-async def test_json_that_cannot_be_read_is_a_503_with_the_reason(
-    route: dict[str, str] | None, hangs: bool
-) -> None:
-    store = Failing({"plan-1"}, hangs=hangs)
-
-    async def failing() -> Any:
-        await store.load("plan-1")
-
-    shown = replace(board(store, "plan-1"), panels={"trends": failing})
-    async with asyncio.timeout(SECONDS_MAX):
-        if route is None:
-            reply = await trends(Request(), shown)
-        else:
-            reply = await resources(Request(route=route), shown)
-    assert reply.status == 503
-    why = "no answer within 0.2 s" if hangs else "OSError"
-    assert json.loads(reply.body) == {"error": f"cannot be shown now: {why}"}
 
 
 def problems_of(of: ScalingState, **declared: Any) -> list[tuple[str, str]]:
