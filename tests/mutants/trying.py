@@ -88,7 +88,7 @@ def reaching(change: Change, contexts: Mapping[int, Sequence[str]]) -> Check:
 
 
 def results(changes: Sequence[Change], trees: Sequence[Path]) -> Iterator[tuple[Change, bool]]:
-    """Make each change in one of the trees. Yield it after it was tried, and whether it survives."""
+    """Make each change in one of the trees. Yield each with whether it survives."""
     waiting = list(enumerate(changes, 1))[::-1]
     free = list(trees)
     running = dict[int, tuple[Change, Path, float]]()

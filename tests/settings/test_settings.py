@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
+from typing import Any
 
 import pytest
 from azure.eventhub.aio import EventHubProducerClient
@@ -16,6 +17,7 @@ from shared.settings import SETTINGS, SettingsError
 from shared.settings.amqp_transport import WEBSOCKETS, AmqpTransport
 from shared.settings.connections import account_of
 from shared.settings.misspellings import misspellings
+from shared.settings.variables import Variables
 
 SINGLE = {
     "ResourceToScale": "plan-1",
@@ -132,6 +134,25 @@ def test_each_name_that_the_host_knows_for_a_connection_is_read(prefix: str, suf
     ).storage("Storage")
     assert storage.table_url == (account if suffix else "")
     assert account_of(storage) == ("" if suffix else "mine")
+
+
+def test_the_settings_that_are_read_are_those_that_are_declared(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The reference lacks any other, and no misspelling of it is found."""
+    read = set[str]()
+
+    class Recording(Variables):
+        def get(self, name: str, default: Any = None) -> Any:
+            read.add(name)
+            return super().get(name, default)
+
+    monkeypatch.setattr(settings, "Variables", Recording)
+    loaded = settings.load({**SINGLE, "AzureWebJobsStorage": "UseDevelopmentStorage=true"})
+    loaded.single_resource()
+    loaded.storage("AzureWebJobsStorage")
+    of_the_host = {f"AzureWebJobs{name}" for name in SETTINGS}  # which looks for this prefix first
+    assert read - of_the_host == set(SETTINGS)
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from local.twins.autoscaling import MemoryStateStore
 from shared.autoscaling.operating.conditions import conditions
 from shared.autoscaling.ports import Snapshot, StateStore
 from shared.autoscaling.sources import HubMetric
-from shared.autoscaling.state import ActionStatus, ScalingState
+from shared.autoscaling.state import ScalingState
 from shared.autoscaling.store.tables import TableStateStore
 from shared.settings.connections import StorageConnection
 from shared.values.measurements import CAPACITY_METRIC, Window
@@ -20,7 +20,7 @@ from shared.web import http
 from shared.web.board import Board, RecentLog, Shown
 from shared.web.http import Request
 from shared.web.page import dashboard
-from tests.builders import NOW, SOURCE, desired, resource, sample, state
+from tests.builders import NOW, SOURCE, resource, sample, state
 
 SECONDS_MAX = 60.0
 GONE = (
@@ -107,13 +107,3 @@ def test_a_plan_that_cannot_be_read_is_reported_a_minute_after_the_other_sources
     both = {"backlog": SOURCE, "other": SOURCE}
     late = of.with_history("backlog", Window((sample(5, 70),)))
     assert [severity for severity, _ in problems_of(late, metrics=both)] == ["warning"]
-
-
-def test_an_action_pending_for_too_long_is_reported_with_its_last_error() -> None:
-    hung = desired(requested_at=sample(0, 720).time, last_error="no answer within 30 s")
-    requested = "plan-1: scaling to 3 instances was requested 12 min ago and is not confirmed"
-    assert problems_of(state([5, 5], 2, hung)) == [("warning", requested)]
-    young = desired(requested_at=sample(0, 200).time)
-    assert problems_of(state([5, 5], 2, young)) == []
-    done = replace(hung, status=ActionStatus.CONFIRMED, last_error="")
-    assert problems_of(state([5, 5], 2, done)) == []
