@@ -280,6 +280,11 @@ def test_a_resource_long_at_its_maximum_is_reported_while_its_rule_desires_no_le
     assert [each.what for each in reported if each.kind] == headlines
 
 
+def test_a_resource_with_a_fixed_capacity_is_never_reported_as_at_its_maximum() -> None:
+    snapshot = Snapshot("plan-1", state_with((5, 90), (5, 0)), NOW)
+    assert conditions(resource(limits=Limits(5, 5)), snapshot, [DESIRING_MORE], 30) == []
+
+
 async def test_a_long_time_at_the_maximum_is_detected_beyond_the_lines_that_are_read() -> None:
     clock = {"now": NOW}
     store, workers = MemoryStateStore(lambda: clock["now"]), resource(limits=Limits(1, 2))
@@ -299,9 +304,11 @@ def test_each_series_that_lost_events_on_a_day_is_reported() -> None:
     day = Trend("2026-02-28", "checkout", "AppEvents", verdict="events lost", reason="half of them")
     series = replace(day, measurement="Amount", dimensions={"country": "CH"})
     normal = replace(day, date="2026-02-27", verdict="normal")
-    reported = list(trend_notices([day, series, normal]))
-    assert [news.subject for news in reported] == ["checkout", "checkout Amount country=CH"]
-    assert len({news.news_id for news in reported}) == 2
+    earlier = replace(day, date="2026-02-26")
+    reported = list(trend_notices([day, series, normal, earlier]))
+    subjects = ["checkout", "checkout Amount country=CH", "checkout"]
+    assert [news.subject for news in reported] == subjects
+    assert len({news.news_id for news in reported}) == 3
     assert reported[0].headline == "checkout: events of 2026-02-28 are missing"
 
 
