@@ -26,6 +26,20 @@ def pytest_xdist_auto_num_workers() -> int:
     return math.ceil((os.cpu_count() or 1) * 1.5)
 
 
+LONGEST = (
+    "tests/local/test_soak.py",
+    "tests/deployed/test_deployed_host.py",
+    "tests/local/test_night.py",
+    "tests/browser/test_dashboard.py",
+    "tests/local/test_system.py",
+)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Begin with the longest tests, so that none of them runs alone at the end."""
+    items.sort(key=lambda item: not item.nodeid.startswith(LONGEST))
+
+
 @pytest.fixture(scope="session")
 def azurite() -> Iterator[Azurite]:
     """A storage emulator in memory. Clients use its `connection_string`."""

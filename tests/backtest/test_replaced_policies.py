@@ -27,6 +27,7 @@ UNTIL = "panic mode until"
         ([90] * 10, 4, 9, f"{UNTIL} 12:06:00 UTC: the higher mean backlog of 135 s and 60 s is 90"),
         ([0] * 24, 8, 4, "0 instances are needed, and one evaluation allows no less than 4"),
         ([40] * 20 + [70] * 4, 4, 5, "the mean backlog"),  # 7 < 2·4: the stable mean, 45, decides
+        ([40] * 20 + [79] * 4, 4, 8, UNTIL),  # ⌈7.9⌉ ≥ 2·4
         ([40] * 19 + [200] * 4 + [0], 4, 15, UNTIL),  # the panic mean is 150
         ([200] * 4 + [0] * 16, 4, 4, UNTIL),  # over, but less than a stable window ago
         ([200] * 4 + [0] * 29, 4, 2, "the mean backlog"),  # and longer ago than that
