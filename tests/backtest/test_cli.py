@@ -142,16 +142,6 @@ def test_the_backlog_can_be_limited_to_one_of_several_metrics(backtest: CommandL
     assert not any("whole backlog" in notice for notice in one["trace"]["notices"])
 
 
-def test_metrics_that_a_trace_cannot_provide_are_named_in_a_notice(backtest: CommandLine) -> None:
-    text = TWO_BACKLOGS.replace('"more": StorageQueue("more")', '"cpu": HubMetric()')
-    rules = backtest.file("rules.py", text.replace("import (", "import (HubMetric,", 1))
-    options = (backtest.trace([20] * 30), "--rules", rules, "--instance-rate", 12)
-    (notice,) = [n for n in backtest.json(*options)["trace"]["notices"] if "not in a trace" in n]
-    assert notice.startswith("not in a trace: cpu. Rules on these saw zeros")
-    named = backtest.json(*options, "--backlog-metric", "cpu")["trace"]["notices"]
-    assert not any("not in a trace" in notice for notice in named)
-
-
 PLAN_ID = (
     "/subscriptions/00000000-0000-0000-0000-000000000001/resourceGroups/group"
     "/providers/Microsoft.Web/serverfarms/plan"
@@ -248,20 +238,6 @@ def test_rules_on_cpu_are_judged_by_cpu_and_instances(backtest: CommandLine, tex
         "Not converted from the autoscale setting: notifications (see WebhookUrl). "
         "Minutes of the trace without data: 1. The notes above say how they count."
     )
-
-
-@pytest.mark.parametrize("metric", ["jobs", "other"])
-def test_a_trace_of_cpu_has_data_of_no_backlog_and_no_other_plan(
-    backtest: CommandLine, metric: str
-) -> None:
-    other = f'"other": AzureMonitorMetric("{PLAN_ID}-2", "CpuPercentage"), "jobs"'
-    rules = CPU_RULES.replace('"load", "<", 30', f'"{metric}", "<", 30').replace(
-        '"jobs":', f"{other}:"
-    )
-    trace = backtest.file("cpu.csv", cpu_csv("time,cpu,instances", "75,4"))
-    result = backtest.json(trace, "--rules", backtest.file("rules.py", rules))
-    assert result["not_judged"]["metrics"] == [metric]
-    assert "from CPU and instances alone" in result["not_judged"]["reason"]
 
 
 # --- what cannot be used ---

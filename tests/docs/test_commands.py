@@ -7,14 +7,12 @@ The program parses the command with the command's own options; only what it woul
 from __future__ import annotations
 
 import argparse
-import ast
 import dataclasses
 import importlib.util
-import inspect
 import json
 import re
 import shlex
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import date
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -26,7 +24,6 @@ import backtest.cli
 import backtest.options
 import bench.__main__
 import local.cli
-import shared.autoscaling
 import spark_jobs.options
 from local.openapi import document
 from shared.autoscaling import Resource
@@ -373,29 +370,3 @@ def test_the_table_of_a_resource_has_the_defaults_of_its_fields() -> None:
             named = re.match(r"`\w+\((.*?)\)`", meaning)
             values = [getattr(made, each) for each in named[1].split(", ")] if named else [made]
             assert given == ", ".join(str(getattr(v, "value", v)) for v in values), name
-
-
-def calls() -> Iterator[tuple[ast.Call, Mapping[str, inspect.Parameter], bool]]:
-    """Calls of public names in sentences, and whether the call describes all parameters."""
-    for page in PAGES:
-        text = BLOCK.sub("", page.read_text(encoding="utf-8"))
-        for name, given in re.findall(r"`(\w+)(\([^`…]*\))`", text):
-            if name in shared.autoscaling.__all__:
-                call = ast.parse(name + given, mode="eval").body
-                assert isinstance(call, ast.Call)
-                called = getattr(shared.autoscaling, name)
-                yield call, inspect.signature(called).parameters, f"| `{name}{given}` |" in text
-
-
-def test_every_call_in_a_sentence_has_the_parameters_and_defaults_of_the_code() -> None:
-    found = list(calls())
-    assert len(found) > 20
-    for call, parameters, described in found:
-        assert {each.arg for each in call.keywords} <= parameters.keys(), ast.unparse(call)
-        names = [each.id for each in call.args if isinstance(each, ast.Name)]
-        if set(names) & parameters.keys():  # otherwise they are examples
-            assert names == list(parameters)[: len(names)], ast.unparse(call)
-        for each in call.keywords if described else ():
-            default, value = parameters[str(each.arg)].default, each.value
-            if isinstance(value, ast.Constant) and value.value is not True:
-                assert value.value == getattr(default, "value", default), ast.unparse(call)

@@ -6,7 +6,6 @@ import sys
 import time
 from pathlib import Path
 
-import psutil
 import pytest
 from azure.core.exceptions import AzureError
 from azure.storage.queue import QueueServiceClient
@@ -71,20 +70,6 @@ def test_the_error_includes_the_output_of_an_emulator_that_ended(
     monkeypatch.setattr(local.azurite, "SCRIPT", script)
     with pytest.raises(AzuriteFailed, match=r"^Azurite ended \(exit code 1\)\nno such luck$"):
         Azurite().start()
-
-
-def test_the_command_ends_when_the_emulator_has_ended() -> None:
-    free_ports = (
-        "import local.azurite as a; a.USUAL_PORTS = a.FREE_PORTS; raise SystemExit(a.main())"
-    )
-    command, pipe = [sys.executable, "-c", free_ports], subprocess.PIPE
-    with subprocess.Popen(command, cwd=ROOT, stdout=pipe, stderr=pipe, text=True) as process:
-        assert process.stdout is not None
-        assert process.stdout.readline().startswith("Azurite is listening")
-        (emulator,) = psutil.Process(process.pid).children()
-        emulator.kill()
-        output, errors = process.communicate(timeout=DEADLINE_SECONDS)
-    assert (process.returncode, output, errors) == (1, "", "Azurite ended (signal 9)\n")
 
 
 def test_the_error_for_a_port_in_use_names_the_port(azurite: Azurite) -> None:
