@@ -9,8 +9,6 @@ from pathlib import Path
 import pytest
 
 from backtest.rivals import RIVALS
-from bench import __main__ as bench
-from bench import registry
 from bench.groups import decide, regret
 from bench.measurement import Measurement
 
@@ -48,23 +46,6 @@ def test_the_decide_group_yields_valid_lines() -> None:
         assert set(REQUIRED) <= set(line) <= {*REQUIRED, *OPTIONAL}
         assert line["value"] > 0
         assert line["baseline"] > 0
-
-
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        (["decide", "speed"], ["unknown group: speed", *registry.GROUPS]),
-        (["decide", "--traces", "folder"], ["--traces is for the group regret alone"]),
-    ],
-)
-def test_a_misused_option_is_explained(
-    capsys: pytest.CaptureFixture[str], arguments: list[str], said: list[str]
-) -> None:
-    with pytest.raises(SystemExit) as ended:
-        bench.main(arguments)
-    assert ended.value.code == 2
-    error = capsys.readouterr().err
-    assert [part for part in said if part not in error] == []
 
 
 def test_the_regret_group_measures_each_mode_and_each_rival_on_traces_from_files(

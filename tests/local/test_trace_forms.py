@@ -126,7 +126,6 @@ PREAMBLE = (
 FORMS: dict[str, tuple[Any, str]] = {
     "time,arrivals": (lines("{t:%Y-%m-%dT%H:%MZ},{v}", "time,arrivals"), "CSV, column arrivals"),
     "az": (azure(points()), "the JSON of Azure Monitor, column total of IncomingMessages"),
-    "az, the data alone": (points(), "JSON, column total"),
     "az, the series alone": (azure(points())["value"][0]["timeseries"], "column total"),
     "az, lists": ([[p["timeStamp"], p["total"]] for p in points()], "JSON, column column 2"),
     "az, table": (AZ_TABLE, "a table of az, column Total of Incoming Messages"),
@@ -168,11 +167,6 @@ FORMS: dict[str, tuple[Any, str]] = {
         "CSV of the Azure portal, column Incoming Messages (Sum)",
     ),
     "items per minute": (lines("{s},{v}", "time,orders_per_min"), "column orders_per_min"),
-    "epoch nanoseconds": (lines("{s}000000000,{v}", "ts,value"), "CSV, column value"),
-    "a text of its own in each row": (
-        lines("{s},{v},request-{s},eu", "time,n,RequestId,Region"),
-        "CSV, column n",
-    ),
     "az, two metrics": (
         {"value": azure(points(average=4.0, total=None), metric="ActiveMessages")["value"]
          + azure(points())["value"]},
@@ -182,16 +176,8 @@ FORMS: dict[str, tuple[Any, str]] = {
         lines("{t:%d.%m.%Y %H:%M};{v}", "Zeit;Nachrichten").replace(".5", ",5"),
         "CSV with semicolons, column Nachrichten",
     ),
-    "thousands with points": (
-        lines("{t:%Y-%m-%d %H:%M};{v}", "time;n").replace("1319.5", "1.319,5"),
-        "CSV with semicolons, column n",
-    ),
     "day before month": (lines("{t:%d/%m/%Y %H:%M},{v}", "Date,n") , "CSV, column n"),
     "month by name": (lines("{t:%d-%b-%Y %H:%M:%S},{v}", "Date,n"), "CSV, column n"),
-    "date and time apart": (
-        lines("{t:%Y/%m/%d},{t:%H:%M},{v}", "Date,Time,Count"),
-        "CSV, column Count",
-    ),
     "text above, without a header": (
         lines("{t:%Y/%m/%d %H:%M},{v}", "Report,Queue\nExported,2026/11/03 10:00\n"),
         "CSV, column column 2",
