@@ -6,11 +6,12 @@ import logging
 import re
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import cast
 
 import pytest
 
-from local.functions_host.app_settings import AppSettings
+from local.functions_host.app_settings import AppSettings, read_app_settings
 from local.functions_host.connections import Connection
 from local.functions_host.errors import HostStartFailed
 from local.functions_host.functions import (
@@ -34,6 +35,22 @@ from local.functions_host.routes import compile_route
 from local.functions_host.service_bus_listener import ServiceBusListener
 from local.functions_host.services import Services
 from local.functions_host.storage_queues import MessageEncoding
+
+
+def test_the_environment_takes_precedence_over_local_settings(tmp_path: Path) -> None:
+    file = tmp_path / "local.settings.json"
+    file.write_text('{"Values": {"A": "file", "B": "file", "Number": 5}}')
+    settings = read_app_settings(tmp_path, {"B": "environment"})
+    assert settings.values == {"A": "file", "B": "environment", "Number": "5"}
+    file.write_text("{")
+    with pytest.raises(HostStartFailed, match=r"local\.settings\.json"):
+        read_app_settings(tmp_path, {})
+
+
+def test_the_most_literal_route_ranks_first() -> None:
+    templates = ["plans/{name}", "plans/{name}.{kind}", "plans/today"]
+    ranked = sorted(templates, key=lambda template: compile_route("api", template).rank)
+    assert ranked == templates[::-1]
 
 
 @pytest.mark.parametrize(
