@@ -144,6 +144,19 @@ def test_a_wrong_settings_file_is_explained(
             "operation. The login works but lacks a role: `az account show` names the account, and "
             "docs/security.md the roles\n",
         ),
+        *[
+            (
+                HubUnavailable(text),
+                ". If the network blocks port 5671, set AmqpTransport=amqpWebSockets, which needs "
+                "port 443 only (docs/security.md)\n",
+            )
+            for text in (
+                "[Errno 111] Connect call failed ('20.1.2.3', 5671)",
+                "metrics/partitions, consumer group g: no answer within 30 s. Check that …",
+                "partition 0: the hub sent neither a batch nor an error for 20 s: check that …",
+                "OperationTimeoutError: Timed out waiting for the AMQP link to open.",
+            )
+        ],
         (
             HubUnavailable("407, message='Login required', url='http://proxy.example:8080'"),
             ". The proxy refuses: check the user and password in HTTPS_PROXY, and what it allows\n",
