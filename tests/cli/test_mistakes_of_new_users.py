@@ -136,6 +136,11 @@ def test_a_wrong_settings_file_is_explained(
             "(`make run` starts one)\n",
         ),
         (
+            OSError("[Errno 111] Connect call failed ('127.0.0.1', 5671)"),
+            ". Nothing listens there: start the service, or name the settings of a running demo "
+            "(`make run` starts one)\n",
+        ),
+        (
             OSError("[Errno -2] Name or service not known."),
             "known. Check the spelling of the host in the settings, and the network\n",
         ),
