@@ -1,5 +1,5 @@
-"""Azure Resource Manager (ARM): App Service Plans, their autoscale settings, metrics and entities of
-Service Bus.
+"""Azure Resource Manager (ARM): App Service Plans, their autoscale settings, metrics, and entities
+of Service Bus.
 
 A PUT answers 202 and starts a long-running operation. The client polls it in one of ARM's two
 forms, or reads the plan. `Location` answers 202 while the operation runs and then 200 with the

@@ -24,7 +24,7 @@ from shared.azure.credentials import credential_for
 from shared.azure.refusals import Access, AccessRefused, service_bus_access
 from shared.azure.transport import retry_after_seconds, transport_for
 from shared.settings.connections import ServiceBusConnection
-from shared.values.redaction import redacted
+from shared.values.redaction import redacted, redacting
 from shared.values.text import one_line, quoted
 
 ATOM = "{http://www.w3.org/2005/Atom}"
@@ -91,6 +91,7 @@ def administration_client(connection: ServiceBusConnection) -> ServiceBusAdminis
     )
 
 
+@redacting
 class NamespaceEntities:
     """Reads entities at the address of their namespace. Requires the role Data Owner."""
 
@@ -121,6 +122,7 @@ class NamespaceEntities:
         await self._client.close()
 
 
+@redacting
 class ArmEntities:
     """Reads the entities of a namespace through Azure Resource Manager. Requires a role with
     ``Microsoft.ServiceBus/namespaces/*/read``, such as Monitoring Reader. In its addresses, a slash

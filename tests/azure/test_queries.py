@@ -12,8 +12,6 @@ from collections.abc import Iterator, Mapping, Set
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from tests.azure.receiver import Point, Received
 from tests.infra.bicep import BicepFile
 
@@ -209,55 +207,7 @@ def test_every_metric_is_on_both_dashboards(emitted: Received) -> None:
             assert f'"{point.name}"' in in_workbook
 
 
-METRIC = 'customMetrics | where name == "autoscaler.log"'
-DECIDED = 'traces | where message startswith "[decided]"'
-
-
-@pytest.mark.parametrize(
-    ("query", "wrong"),
-    [
-        ("max by (resource) (autoscaler_capacitty{})", "autoscaler_capacitty"),
-        ("max by (plan) (autoscaler_capacity{})", "plan"),
-        ('sum (autoscaler_log_total{action="x"})', "action"),
-        ('sum (autoscaler_log_total{kind=~"failed|fail"})', "fail"),
-        ("label_values(autoscaler_capacity, plan)", "plan"),
-        ("average(autoscaler_capacity{})", "average"),
-        ('{service_name=~"$service"} | action=~"decided|grown"', "action grown"),
-        ('{service_name=~"$service"} | plan="plan-1"', "plan plan-1"),
-        (METRIC.replace("log", "logs"), "autoscaler.logs"),
-        (f"{METRIC} | extend plan = tostring(customDimensions.plan)", "plan"),
-        (f'{METRIC} | extend k = tostring(customDimensions.kind) | where k == "fail"', "fail"),
-        ('traces | where message startswith "[decision]"', "[decision]"),
-        (f'{DECIDED} and message contains "the max is"', "contains"),
-        (f'{DECIDED} | parse message with "[" action | summarize count() by plan', "plan"),
-        ('requests | where name == "collector"', "collector"),
-        ("metrics | take 5", "metrics"),
-        ("traces | where text == 5", "text"),
-        ("traces | where strlen(message) > 5", "strlen"),
-    ],
-)
-def test_a_wrong_name_in_a_query_is_found(query: str, wrong: str, emitted: Received) -> None:
-    is_loki, is_prometheus = query.startswith("{"), " | " not in query
-    lacking = lacking_in_prometheus if is_prometheus else lacking_in_kusto
-    assert (lacking_in_loki if is_loki else lacking)(query, emitted) == {wrong}
-
-
 # --- the structure of the files ---------------------------------------------------------------
-
-
-def test_panels_of_grafana_are_described_have_known_units_and_do_not_overlap() -> None:
-    titles, ids = [each["title"] for each in PANELS], [each["id"] for each in GRAFANA["panels"]]
-    assert (len(titles), len(ids)) == (len(set(titles)), len(set(ids)))
-    for panel in PANELS:
-        assert panel["description"].endswith(".")
-        assert panel["fieldConfig"]["defaults"]["unit"] in {"short", "s", "suffix:items/min"}
-    taken: set[tuple[int, int]] = set()
-    for at in [panel["gridPos"] for panel in GRAFANA["panels"]]:
-        assert at["x"] + at["w"] <= 24
-        columns, rows = range(at["x"], at["x"] + at["w"]), range(at["y"], at["y"] + at["h"])
-        cells = {(x, y) for x in columns for y in rows}
-        assert not cells & taken
-        taken |= cells
 
 
 def test_data_sources_and_variables_of_grafana_are_declared() -> None:
@@ -267,31 +217,6 @@ def test_data_sources_and_variables_of_grafana_are_declared() -> None:
     assert used == variables
     for source in _of_key(GRAFANA, "datasource"):
         assert source["uid"] == f"${{{source['type']}}}"
-
-
-def test_legends_and_overrides_of_grafana_name_labels_and_series_of_their_queries(
-    emitted: Received,
-) -> None:
-    values = {str(value) for point in emitted.points for value in point.attributes.values()}
-    for panel in PANELS:
-        legends = {target.get("legendFormat", ""): target["expr"] for target in panel["targets"]}
-        for legend, query in legends.items():
-            grouped = re.findall(r"\w+", " ".join(re.findall(r"\bby \((.*?)\)", query)))
-            labels = set(re.findall(r"\{\{(\w+)\}\}", legend))
-            assert not labels or labels == set(grouped) - {"le"}
-        for each in panel["fieldConfig"]["overrides"]:
-            assert each["matcher"]["options"] in legends.keys() | values
-
-
-def test_items_of_the_workbook_have_titles_and_unique_names() -> None:
-    items = [item for item in WORKBOOK["items"] if item["type"] == 3]
-    names = [item["name"] for item in WORKBOOK["items"]]
-    assert len(names) == len(set(names))
-    for item in items:
-        assert item["content"]["title"]
-        assert item["content"]["resourceType"] == "microsoft.insights/components"
-        rendered = re.findall(r"\| render (\w+)", item["content"]["query"])
-        assert item["content"]["visualization"] == (rendered[0] if rendered else "table")
 
 
 def _of_key(value: Any, key: str) -> Iterator[Any]:

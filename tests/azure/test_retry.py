@@ -31,11 +31,6 @@ class Rig:
         return await self.retrying(self.attempt, lambda e: isinstance(e, TransientFailure))
 
 
-async def test_a_call_that_succeeds_is_made_only_once() -> None:
-    rig = Rig(0)
-    assert (await rig.run(), rig.calls, rig.slept) == ("done", 1, [])
-
-
 async def test_a_transient_failure_is_retried_and_the_last_error_is_raised() -> None:
     rig = Rig(4)
     assert (await rig.run(), rig.calls, len(rig.slept)) == ("done", 5, 4)
@@ -62,10 +57,3 @@ async def test_delays_are_random_below_a_bound_that_doubles_up_to_the_maximum() 
         each = [slept[position] for slept in delays]
         assert bound / 2 < max(each) <= bound
         assert min(each) < bound / 4, "full jitter: from 0 to the bound"
-
-
-async def test_one_retrying_object_can_serve_several_callers() -> None:
-    first, second = Rig(2), Rig(3)
-    second.retrying = first.retrying
-    assert [await first.run(), await second.run()] == ["done", "done"]
-    assert (first.calls, second.calls) == (3, 4)

@@ -20,24 +20,13 @@ from shared.autoscaling import ServiceBusQueue, StorageQueue
 from shared.autoscaling.plans.app_service import AppServiceControl
 from shared.autoscaling.services.clients import ServiceBusReader, StorageQueueReader
 from shared.autoscaling.store.tables import TableStateStore
-from shared.azure.queues import StorageQueueSender
 from shared.azure.retry import JitteredRetrying
 from shared.ingestion.hub.client import EventHubReader
 from shared.ingestion.model import Stream
-from shared.ingestion.store.breakers import BreakerStore
 from shared.ingestion.store.events import EventStore
-from shared.ingestion.store.owners import OwnershipStore
-from shared.ingestion.store.tables import TableRows
 from shared.notifications.notifiers import LogNotifier, Webhook
-from shared.notifications.selection import Notification, NotificationRecord
-from shared.notifications.store import TableNotificationStore
 from shared.settings import SETTINGS
-from shared.trends.datasets.processing import DatasetWork
-from shared.trends.datasets.queue_settings import ServiceBusQueueReader
 from shared.trends.nightly.model import Job
-from shared.trends.store.claims import TableClaims
-from shared.trends.store.runs import TableRunStore
-from shared.trends.store.trends import TableTrends
 from shared.trends.submitters.batches import BatchSubmitter
 from shared.trends.submitters.inputs import StoredInputs
 from shared.trends.submitters.livy import LivyClient
@@ -155,23 +144,11 @@ def inputs(loaded: settings.Settings) -> StoredInputs:
     return StoredInputs(loaded.nightly.inputs, loaded.nightly.input_connection_string)
 
 
-NOTIFICATION = Notification(
-    (NewsKind.SCALED, "a"), News("1", NewsKind.SCALED, "a", NOW, "x"), NotificationRecord()
-)
-WORK = DatasetWork("set", "2026-03-01", NOW, NOW)
 ATTEMPTS: dict[str, Attempt] = {
     "state": storage(TableStateStore, lambda a: a.load("plan-1")),
-    "claims": storage(TableClaims, lambda a: a.take(WORK, "me", NOW)),
     "queue": storage(StorageQueueReader, lambda a: a.read(StorageQueue("jobs"))),
-    "outbox": storage(lambda c: StorageQueueSender(c, "metrics"), lambda a: a.send_texts(["{}"])),
     "events": storage(EventStore, lambda a: a.load(STREAM)),
-    "breaker": storage(lambda c: BreakerStore(TableRows(c), "metric_ingest"), lambda a: a.load()),
-    "owners": storage(lambda c: OwnershipStore(TableRows(c), "n", "h", "g"), lambda a: a.owners()),
-    "notifications": storage(TableNotificationStore, lambda a: a.save(NOTIFICATION)),
-    "runs": storage(TableRunStore, lambda a: a.read("set")),
-    "trends": storage(TableTrends, lambda a: a.since(NOW.date())),
     "counts": bus(ServiceBusReader, lambda a: a.read(ServiceBusQueue("jobs"))),
-    "facts": bus(ServiceBusQueueReader, lambda a: a.facts("jobs")),
     "webhook": tell,
     "batch on Livy": closing(livy, lambda a: a.submit(Job("token", ("--password", PLANTED)))),
     "inputs": closing(inputs, lambda a: a.newest("in", [NOW.date()])),

@@ -14,11 +14,8 @@ from local.twins.nightly import MemoryRunStore
 from local.twins.rows import MemoryRows
 from shared.autoscaling.deciding.decide import EntryKind, LogEntry
 from shared.autoscaling.declaring import Goal, Limits, Throughput
-from shared.autoscaling.flows import override as control
 from shared.autoscaling.flows import scaling_logic
 from shared.autoscaling.operating.metering import measured as measured_entries
-from shared.autoscaling.operating.overrides import Change
-from shared.autoscaling.state import Override
 from shared.azure.meter import OpenTelemetryMeter
 from shared.ingestion.breaker.state import Breaker, BreakerMode
 from shared.ingestion.model import (
@@ -130,13 +127,6 @@ async def test_the_age_of_samples_is_measured(measured: Measured) -> None:
     await measured.minute(5, late_seconds=20)
     (age,) = measured.points()["autoscaler.sample.age"]
     assert (age.count, age.sum) == (1, 20)
-
-
-async def test_other_entries_of_the_decision_log_are_counted_by_kind(measured: Measured) -> None:
-    change = Change(Override(reason="sale", floor=2), "anna", "c-1")
-    await control.set_override(measured.resource, change, measured.store)
-    (line,) = measured.points()["autoscaler.log"]
-    assert (line.value, line.attributes["kind"]) == (1, "override")
 
 
 async def test_the_lag_of_a_partition_and_the_outcomes_of_its_events_are_measured() -> None:

@@ -210,7 +210,8 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[Destinations]:
         (
             {
                 "OTEL_EXPORTER_OTLP_ENDPOINT": "http://collector:4318",
-                "OTEL_LOGS_EXPORTER": "none",
+                "OTEL_LOGS_EXPORTER": " None",
+                "OTEL_METRICS_EXPORTER": "otlp",
                 "OTEL_TRACES_SAMPLER": "always_off",
             },
             [

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from backtest.arena import Plan, Queue, as_schedule, usual_rate
+from backtest.arena import Plan, as_schedule
 from backtest.errors import BadArena
 from backtest.outcome import course
 from tests.backtest.arenas import arena, bursty
@@ -27,14 +27,6 @@ def test_the_age_equals_that_of_the_oldest_item_in_a_simulation_of_single_items(
     played = course(arena(), arrivals, capacity)
     expected = ages_by_item([int(a) for a in arrivals], capacity.tolist(), 10)
     assert played.age_minutes == pytest.approx(expected, abs=1e-9)
-
-
-@pytest.mark.parametrize("seed", range(5))
-def test_work_is_late_exactly_when_the_oldest_item_is_older_than_the_limit(seed: int) -> None:
-    arrivals = bursty(seed, 300)
-    capacity = np.random.default_rng(seed).integers(1, 5, 300)
-    played = course(arena(), arrivals, capacity)
-    assert np.array_equal(played.late_work > 0, played.age_minutes > 5 + 1e-9)
 
 
 def test_late_work_is_the_backlog_older_than_the_limit_in_instance_minutes() -> None:
@@ -96,22 +88,6 @@ def test_ordered_capacity_takes_effect_when_it_is_due(
     changes: dict[str, object], orders: dict[int, int], expected: list[int]
 ) -> None:
     assert minutes_of(Plan(arena(**changes)), orders, 8) == expected
-
-
-def test_the_replay_and_the_scoring_compute_the_same_backlog() -> None:
-    arrivals, capacity = bursty(3, 200), np.random.default_rng(3).integers(1, 7, 200)
-    queue = Queue(arena())
-    left = [queue.serve(float(a), int(n)) for a, n in zip(arrivals, capacity, strict=True)]
-    assert left == course(arena(), arrivals, capacity).backlog.tolist()
-
-
-def test_with_the_usual_rate_the_busiest_minute_needs_fourteen_instances() -> None:
-    assert usual_rate(np.full(100, 28.0)) == 2
-
-
-def test_a_trace_without_arrivals_has_no_usual_rate() -> None:
-    with pytest.raises(BadArena, match="--instance-rate"):
-        usual_rate(np.zeros(100))
 
 
 @pytest.mark.parametrize("wrong", [{"instance_rate": 0}, {"max_instances": 0}, {"switch_cost": -1}])

@@ -84,14 +84,6 @@ def test_the_options_of_a_trace_reach_its_reader(backtest: CommandLine) -> None:
     assert backtest.run(*tuned, *options.split())[0] == 0
 
 
-def test_the_report_counts_the_faults(backtest: CommandLine) -> None:
-    trace = backtest.trace(bursty(4, 600).tolist())
-    result = backtest.json(trace, "--rules", SHIPPED_RULES, "--faults", "4")
-    assert result["faults"]["seed"] == 4
-    assert result["faults"]["samples_dropped"] > 0
-    assert result["faults"]["violations"] == 0
-
-
 def test_a_broken_safety_rule_leads_to_exit_code_1(
     backtest: CommandLine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -150,16 +142,6 @@ def test_the_backlog_can_be_limited_to_one_of_several_metrics(backtest: CommandL
     assert not any("whole backlog" in notice for notice in one["trace"]["notices"])
 
 
-def test_metrics_that_a_trace_cannot_provide_are_named_in_a_notice(backtest: CommandLine) -> None:
-    text = TWO_BACKLOGS.replace('"more": StorageQueue("more")', '"cpu": HubMetric()')
-    rules = backtest.file("rules.py", text.replace("import (", "import (HubMetric,", 1))
-    options = (backtest.trace([20] * 30), "--rules", rules, "--instance-rate", 12)
-    (notice,) = [n for n in backtest.json(*options)["trace"]["notices"] if "not in a trace" in n]
-    assert notice.startswith("not in a trace: cpu. Rules on these saw zeros")
-    named = backtest.json(*options, "--backlog-metric", "cpu")["trace"]["notices"]
-    assert not any("not in a trace" in notice for notice in named)
-
-
 PLAN_ID = (
     "/subscriptions/00000000-0000-0000-0000-000000000001/resourceGroups/group"
     "/providers/Microsoft.Web/serverfarms/plan"
@@ -182,7 +164,6 @@ def resources(settings):
     ("before", "after", "unseen"),
     [
         ("CpuPercentage", "CpuPercentage", "load"),
-        ("CpuPercentage", "MemoryPercentage", "load"),
         ("MetricRules(rules)", "any_of(BacklogTarget('jobs'), MetricRules(rules))", "load"),
         ("MetricRules(rules)", "lambda seen: Recommendation(seen.capacity, '')", "load"),
     ],
@@ -259,40 +240,6 @@ def test_rules_on_cpu_are_judged_by_cpu_and_instances(backtest: CommandLine, tex
     )
 
 
-def test_the_times_of_a_trace_of_cpu_are_read_like_those_of_arrivals(
-    backtest: CommandLine,
-) -> None:
-    rows = [f"13/11/2026 00:{minute:02},75,4" for minute in range(40)]
-    path = backtest.file("cpu.csv", "\n".join(("time,cpu,instances", *rows)))
-    options = ("--rules", backtest.file("rules.py", CPU_RULES), "--time-zone", "Europe/Berlin")
-    (notice, *_) = backtest.json(path, *options)["trace"]["notices"]
-    assert notice == "read as CPU and instances, 40 minutes from 12 Nov 2026 23:00 UTC"
-
-
-@pytest.mark.parametrize("metric", ["jobs", "other"])
-def test_a_trace_of_cpu_has_data_of_no_backlog_and_no_other_plan(
-    backtest: CommandLine, metric: str
-) -> None:
-    other = f'"other": AzureMonitorMetric("{PLAN_ID}-2", "CpuPercentage"), "jobs"'
-    rules = CPU_RULES.replace('"load", "<", 30', f'"{metric}", "<", 30').replace(
-        '"jobs":', f"{other}:"
-    )
-    trace = backtest.file("cpu.csv", cpu_csv("time,cpu,instances", "75,4"))
-    result = backtest.json(trace, "--rules", backtest.file("rules.py", rules))
-    assert result["not_judged"]["metrics"] == [metric]
-    assert "from CPU and instances alone" in result["not_judged"]["reason"]
-
-
-def test_limits_by_the_clock_are_judged(backtest: CommandLine) -> None:
-    schedule = "Schedule((), Profile('all day', 2, 3))"
-    metrics = "metrics = {'plan-capacity': PlanCapacity(plan)}"
-    lines = CPU_RULES.replace("MetricRules(rules)", schedule).splitlines()
-    text = "\n".join(f"    {metrics}" if "metrics =" in line else line for line in lines)
-    result = backtest.json(backtest.trace([20] * 30), "--rules", backtest.file("rules.py", text))
-    assert "rules" in result["policies"]
-    assert not any("saw only zeros" in notice for notice in result["trace"]["notices"])
-
-
 # --- what cannot be used ---
 
 STEADY, CPU = csv_text([20] * 30), cpu_csv("time,cpu,instances", "75,4")
@@ -306,38 +253,21 @@ REMOVED = "from shared.autoscaling import "
     [
         # the trace; tests/local/test_traces.py has all errors of its reader
         ("", None, "", "the file is empty"),
-        (csv_text([3, -4]), None, "", "line 3: arrivals '-4' is negative"),
-        (b"time,arrivals\n\xff\xfe", None, "", "not UTF-8"),
         (csv_text([0] * 50), None, "", "Give --instance-rate"),
-        (cpu_csv("time,cpu,instances", "250,4"), CPU_RULES, "", "CPU = 250: must be 0 to 100"),
         (cpu_csv("time,cpu,instances", "75,0"), CPU_RULES, "", "instances = 0: must be 1 to 1000"),
-        (cpu_csv("time,cpu,instances", "much,4"), CPU_RULES, "", "line 2: '2026-11-02T00:00:00Z'"),
-        (cpu_csv("time,cpu,cpu,instances", "75,75,4"), CPU_RULES, "", "a second value"),
         (CPU, CPU_RULES, "--instance-rate 5", "no items"),
         (TWO_OF_SIX, CPU_RULES, "", "2 of 6 minutes have both CPU and instances"),
-        (cpu_csv("time,cpu,nodes", "75,4"), CPU_RULES, "", "trace.csv"),
         # the rules
-        (STEADY, "def resources(settings:\n", "", "line 1: SyntaxError"),
-        (STEADY, "\nimport nothing_like_it\n", "", "line 2: ModuleNotFoundError"),
         (STEADY, f"{REMOVED}StablePanic", "", "StablePanic was removed. Use QueueAge("),
-        (STEADY, f"{REMOVED}*\nStablePanic", "", "defined. StablePanic was removed."),
-        (STEADY, "x = 1\n", "", "has no function resources(settings)"),
-        (STEADY, f"{FAILS}1 / 0\n", "", "line 2: ZeroDivisionError"),
         (STEADY, f"{FAILS}[]\n", "", "declares no resource"),
         (STEADY, f"{FAILS}[3]\n", "", "must be a Resource"),
-        (STEADY, "raise SystemExit(0)\n", "", "SystemExit"),
-        (STEADY, BACKLOG_RULES.replace('"plan",', '"a plan",'), "", "must match"),
         (STEADY, BACKLOG_RULES.replace("[Resource", "2 * [Resource"), "", "declared 2 times"),
         (STEADY, TWO_BACKLOGS, "--backlog-metric typo", "must be one of jobs, more"),
         # the options
         (STEADY, None, "--instance-rate 0", "the instance rate is 0"),
-        (STEADY, None, "--instance-rate nan", "--instance-rate"),
         (STEADY, None, "--max-instances 0", "at least"),
         (STEADY, None, "--age-limit-minutes 0", "the age limit is 0; it must"),
-        (STEADY, None, "--switch-cost -1", "--switch-cost"),
-        (STEADY, None, "--dead-time-minutes 2.5", "--dead-time-minutes"),
         (STEADY, None, "--plot plot.pdf", "plot.pdf"),
-        (STEADY, None, "--faults x", "--faults"),
     ],
 )
 def test_what_cannot_be_used_is_refused_with_its_place_and_without_a_traceback(
@@ -350,9 +280,3 @@ def test_what_cannot_be_used_is_refused_with_its_place_and_without_a_traceback(
     assert (code, out) == (2, "")
     assert message in " ".join(err.split())
     assert "Traceback" not in err
-
-
-def test_a_missing_trace_file_is_reported_by_name(backtest: CommandLine) -> None:
-    code, _, err = backtest.run(backtest.directory / "none.csv", "--rules", SHIPPED_RULES)
-    assert code == 2
-    assert "none.csv: cannot be read" in err

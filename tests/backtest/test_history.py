@@ -20,7 +20,6 @@ from local.twins.autoscaling import MemoryStateStore
 from shared.autoscaling import StorageQueue, Threshold
 from shared.autoscaling.deciding.decide import EntryKind, LogEntry
 from shared.autoscaling.flows import scaling_logic
-from shared.autoscaling.state import ScalingState
 from shared.autoscaling.store.tables import TableStateStore
 from shared.settings.connections import StorageConnection
 from shared.values.measurements import CAPACITY_METRIC, Metric, MetricValue
@@ -50,11 +49,6 @@ def test_an_interval_that_ends_with_an_empty_queue_counts_as_no_arrivals() -> No
     assert "2 of 3 intervals end with an empty queue" in history.notices[1]
 
 
-def test_samples_every_15_seconds_are_summed_into_minutes() -> None:
-    history = workload_from(ONE, points([100] * 9, 2, every=0.25), rate=10)
-    assert history.arrivals.tolist() == pytest.approx([20, 20])
-
-
 def test_gaps_in_the_record_are_cut_out() -> None:
     late = [Point(p.time + timedelta(hours=1), p.backlog, 2) for p in points([50, 50], 2)]
     history = workload_from(ONE, points([50, 50, 50], 2) + late, rate=10)
@@ -75,37 +69,6 @@ async def test_points_are_read_from_the_decision_log_of_the_app() -> None:
     assert read == [
         Point(START + timedelta(minutes=m), q, 2) for m, q in enumerate((30.0, 40.0, 50.0))
     ]
-
-
-def test_a_record_that_is_too_short_is_refused_with_its_length() -> None:
-    with pytest.raises(NoHistory, match="found 1 recorded backlogs, but at least 2 are needed"):
-        workload_from(ONE, points([5], 1), rate=10)
-
-
-def test_a_history_without_a_known_instance_rate_asks_for_the_option(
-    backtest: CommandLine, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async def nothing(*_: object) -> tuple[list[object], ScalingState]:
-        return [], ScalingState()
-
-    monkeypatch.setattr("backtest.history.read_record", nothing)
-    monkeypatch.setenv("AzureWebJobsStorage", "UseDevelopmentStorage=true")
-    code, _, err = backtest.run("--from-history", "demo-plan")
-    assert code == 2
-    assert "Give --instance-rate" in err
-
-
-def test_an_unreadable_store_is_reported_with_its_error(
-    backtest: CommandLine, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async def refuse(*_: object) -> None:
-        raise ConnectionError("refused\nand more")
-
-    monkeypatch.setattr("backtest.history.read_record", refuse)
-    monkeypatch.setenv("AzureWebJobsStorage", "UseDevelopmentStorage=true")
-    code, _, err = backtest.run("--from-history", "demo-plan", "--instance-rate", "10")
-    assert code == 2
-    assert "the records of demo-plan cannot be read: ConnectionError: refused" in err
 
 
 def test_decisions_in_a_real_table_are_replayed(

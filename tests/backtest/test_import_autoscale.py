@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import json
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -62,12 +61,9 @@ def decided(now: datetime, capacity: int, document: Any = None, **values: float)
     ("now", "capacity", "values", "desired"),
     [
         (OFFICE, 4, {"my_bus_activemessages": 500}, 6),  # 125 for each instance
-        (OFFICE, 4, {"my_bus_activemessages": 300}, 4),
         (OFFICE, 4, {"my_bus_activemessages": 5}, 3),
-        (OFFICE, 3, {"my_bus_activemessages": 5}, 3),  # the profile's minimum
         (NIGHT, 3, {"workers_cpupercentage": 80, "jobs_approximatemessagecount": 0}, 5),
         (NIGHT, 3, {"workers_cpupercentage": 20, "jobs_approximatemessagecount": 4}, 1),
-        (NIGHT, 3, {"workers_cpupercentage": 20, "jobs_approximatemessagecount": 40}, 3),
         (SALE, 3, {"my_bus_activemessages": 5}, 8),
     ],
 )
@@ -91,7 +87,6 @@ BUS = (
 )
 ORDERS = {"DimensionName": "EntityName", "Operator": "Equals", "Values": ["orders"]}
 ANY, TWO = ({**ORDERS, "Values": values} for values in (["*"], ["a", "it's"]))
-OTHERS = {**ORDERS, "Operator": "NotEquals"}
 IS_ORDERS, ONE_OF_TWO = "EntityName eq 'orders'", "EntityName eq 'a' or EntityName eq 'it''s'"
 PULLED = AzureMonitorMetric(BUS, "IncomingMessages", filter=IS_ORDERS)
 TOPIC, IS_T = f"{BUS}/topics/t", "EntityName eq 't'"
@@ -103,9 +98,7 @@ QUEUES = f"{ACCOUNT}/services/queue/queues"
     ("metric", "uri", "dimensions", "source"),
     [
         ("ActiveMessages", BUS, [ORDERS], ServiceBusQueue("orders")),
-        ("DeadletteredMessages", BUS, [ORDERS], ServiceBusQueue("orders", "dead_letter")),
         ("ScheduledMessages", f"{BUS}/queues/orders", [], ServiceBusQueue("orders", "scheduled")),
-        ("MessageCount", f"{BUS}/queues/orders", [], ServiceBusQueue("orders")),
         ("ActiveMessageCount", f"{TOPIC}/subscriptions/eu", [], ServiceBusSubscription("t", "eu")),
         ("ActiveMessageCount", TOPIC, [], AzureMonitorMetric(BUS, "ActiveMessages", filter=IS_T)),
         ("MessageCount", TOPIC, [], AzureMonitorMetric(BUS, "Messages", filter=IS_T)),
@@ -119,17 +112,13 @@ QUEUES = f"{ACCOUNT}/services/queue/queues"
             [ORDERS, {**ORDERS, "DimensionName": "Zone", "Values": ["1"]}],
             AzureMonitorMetric(BUS, "ActiveMessages", filter=f"{IS_ORDERS} and Zone eq '1'"),
         ),
-        ("Transactions", ACCOUNT, [], AzureMonitorMetric(ACCOUNT, "Transactions")),
         ("IncomingMessages", BUS, [ORDERS], PULLED),
-        ("IncomingMessages", f"{BUS}/queues/orders/", [], PULLED),
-        ("IncomingMessages", BUS, [], replace(PULLED, filter="")),
         (
             "ActiveMessages",
             BUS,
             [TWO],
             AzureMonitorMetric(BUS, "ActiveMessages", filter=ONE_OF_TWO),
         ),
-        ("IncomingMessages", BUS, [OTHERS], replace(PULLED, filter="")),
     ],
 )
 @pytest.mark.parametrize("key", ["dimensions", "Dimensions"])  # the portal writes a capital
@@ -139,12 +128,6 @@ def test_a_metric_becomes_the_source_that_counts_the_same(
     document = setting(trigger(metric, uri, **{key: dimensions}))
     assert set(convert(document).metrics.values()) == {source}
     assert loaded(document).metrics == convert(document).metrics
-
-
-def test_the_resource_keeps_the_widest_limits_and_the_longest_window() -> None:
-    limits = loaded(example()).limits
-    assert (limits.minimum, limits.maximum) == (1, 20)
-    assert loaded(changed(*TRIGGER, "timeWindow", value="PT2H")).kept_history_seconds == 7200
 
 
 def test_equal_names_in_two_namespaces_or_accounts_are_two_metrics() -> None:
@@ -186,8 +169,6 @@ def test_the_namespace_of_a_custom_metric_is_kept(namespace: str) -> None:
         ("ActiveMessageCount", TOPIC, None, True, ""),
         ("ApproximateMessageCount", f"{QUEUES}/q", None, True, "is divided by"),
         ("ActiveMessages", BUS, None, False, "thresholds of orders are totals"),
-        ("ActiveMessages", BUS, "true", True, ""),
-        ("CpuPercentage", PLAN, False, False, ""),
     ],
 )
 def test_the_length_of_a_queue_is_divided_by_the_instances_as_in_azure(
@@ -228,7 +209,6 @@ DAY, WEEKEND = Begins(0, WEEK[:5], "08:30"), Begins(1, ("Sat",), "00:00")
 @pytest.mark.parametrize(
     ("begins", "held"),
     [
-        ([], []),
         ([DAY, Begins(2, WEEK[:5], "18:00", True)], [Holds(0, WEEK[:5], "08:30", "18:00")]),
         (
             [DAY, Begins(2, WEEK[:5], "03:00", True)],  # over midnight, and over the weekend
@@ -370,7 +350,6 @@ PARIS = {
     "start": "2026-03-01T00:00:00Z",
     "end": "2026-03-02T00:00:00Z",
 }
-OFFSET = {"start": "2026-03-01T00:00:00+01:00", "end": "2026-03-02T23:59:59.000Z"}
 RECURRENCE = {"frequency": "Week", "schedule": {
     "timeZone": "UTC", "days": DAY_NAMES, "hours": [8, 20], "minutes": [0]}}  # fmt: skip
 
@@ -442,8 +421,6 @@ def test_limits_without_rules_are_converted() -> None:
     [
         (setting(trigger("MessageCount", f"{BUS}/queues/q")), "includes dead letters"),
         (setting(trigger("Messages", BUS, dimensions=[ORDERS])), "includes dead letters"),
-        (setting(trigger("ActiveMessages", BUS, dimensions=[ORDERS])), "a queue or a topic"),
-        (setting(trigger("MessageCount", f"{BUS}/queues/q", statistic="Max")), "the statistic Max"),
         (setting(capacity={"minimum": "0", "maximum": "3"}), "capacity.minimum = 0 becomes 1"),
         ({**setting(), "enabled": "False"}, "the setting is disabled"),
         (in_template(setting(), condition="[parameters('on')]"), "only if [parameters('on')]"),
@@ -453,16 +430,10 @@ def test_limits_without_rules_are_converted() -> None:
         ),
         (changed(*TRIGGER, "timeAggregation", value="Total"), "profiles[0].rules[0]: total of"),
         (REST, "Monitoring Reader"),
-        (REST, "capacity.default"),
-        (REST, "cooldowns"),
         ({"value": [setting()], "nextLink": "https://x"}, "continues at nextLink"),
         (
             {**FLAT, "profiles": [*setting()["profiles"], *setting(fixedDate=PARIS)["profiles"]]},
             "local time of Europe/Paris",
-        ),
-        (
-            {**FLAT, "profiles": [*setting()["profiles"], *setting(fixedDate=OFFSET)["profiles"]]},
-            "local time of UTC",
         ),
     ],
 )  # fmt: skip
@@ -475,7 +446,6 @@ def test_a_note_tells_each_difference(document: Any, note: str) -> None:
 @pytest.mark.parametrize(
     ("document", "left_out"),
     [
-        (setting(), ()),
         ({**setting(), "notifications": [{}]}, ("notifications (see WebhookUrl)",)),
         ({**setting(), "predictiveAutoscalePolicy": {"scaleMode": "forecastOnly"}},
          ("predictive scaling (see SeasonalFloor)",)),
@@ -553,47 +523,22 @@ EXPRESSION = (
         ({"resources": []}, "autoscaleSettings. Write it with: az monitor autoscale show"),
         ({"resource": {"azurerm_monitor_autoscale_setting": {}}}, "JSON of Terraform is not read"),
         (in_template({**FLAT, "targetResourceUri": "[resourceId('a/b', 'c')]"}), EXPRESSION),
-        (in_template({**FLAT, "targetResourceUri": "[parameters('none')]"}), EXPRESSION),
         ({**FLAT, "targetResourceUri": "[parameters('planId')]"}, EXPRESSION),
-        (in_template({**FLAT, "profiles": "[concat(parameters('a'), '')]"}), EXPRESSION),
-        (in_template(setting(trigger("Cpu", "[resourceId('a', 'b')]"))), EXPRESSION),
         (in_template({**FLAT, "profiles": {"copy": [{"count": 2}]}}), "profiles has a copy loop"),
-        (
-            in_template(FLAT, copy={"name": "loop"}),
-            "has a copy loop, a template expression. Deploy",
-        ),
-        ({**FLAT, "targetResourceUri": ""}, "targetResourceUri is empty"),
         ({**in_template(CIRCLE), "variables": {"a": CIRCLE_B, "b": CIRCLE_A}}, EXPRESSION),
         ({"resources": [nested(nested(TEMPLATE))]}, "in a nested deployment"),
-        (
-            {"resources": [nested(TEMPLATE)]},
-            "in a nested deployment, such as a module of Bicep. De",
-        ),
-        (setting(trigger("Cpu", PLAN, timeGrain="PT30S")), "timeGrain = 30 s"),
         (setting(trigger("Cpu", PLAN, statistic="Median")), "statistic = 'Median'"),
         (setting(trigger("IncomingMessages", f"{TOPIC}/subscriptions/s")), "of a topic's subscr"),
         (setting(capacity={"minimum": "0", "maximum": "0"}), "capacity.maximum = 0: a plan has"),
-        (setting(recurrence={**RECURRENCE, "frequency": "Day"}), "frequency = 'Day'"),
         (changed(*SCHEDULE, "minutes", value=[10**20]), "profiles[0]: OverflowError"),
         (setting(fixedDate={"start": "soon", "end": "later"}), "fixedDate.start = 'soon'"),
-        (setting(fixedDate={"start": "2026-03-02", "end": "2026-03-01"}), "is not after start"),
-        (setting(capacity={"minimum": 1, "maximum": 2.5}), "maximum: '2.5' is not a whole number"),
-        (changed(*RULE, "scaleAction", "value", value="1.5"), "value: '1.5' is not"),
-        (FLAT["profiles"], "not an autoscale setting: expected a JSON object with profiles"),
         ({**FLAT, "profiles": [FLAT["profiles"][-1]] * 2}, "Default, Default are default profiles"),
-        (changed(*RULE, "scaleAction", "value", value="0"), "value = 0 never"),
         (changed(*RULE, "scaleAction", "type", value="NextValue"), "'NextValue' is not supported"),
         (changed("profiles", value=[]), "profiles must be a list with at least one profile"),
-        (changed("profiles", value={"a": 1}), "profiles must be a list with at least one profile"),
-        (changed("targetResourceUri", value="/subscriptions/x"), "is not an App Service Plan"),
-        (changed(*TRIGGER, "operator", value="About"), "metricTrigger.operator = 'About'"),
         (changed(*TRIGGER, "timeWindow", value="soon"), "'soon' is not a duration"),
         (changed(*TRIGGER, "threshold", value=float("nan")), "threshold = nan"),
-        (changed(*TRIGGER, "threshold", value=None), "threshold: 'None' is not a number"),
         (changed(*SCHEDULE, "timeZone", value="Mars"), "time zone 'Mars'"),
-        (changed(*SCHEDULE, "days", value=["Caturday"]), "'Caturday' is not a day"),
         (changed(*SCHEDULE, "hours", value=[]), "hours and minutes need at least one"),
-        (changed(*TRIGGER, value="x"), "profiles[0]: "),
         (
             changed("profiles", 3, "capacity", value={"minimum": 1}),
             "[3]: the key 'maximum' is miss",
@@ -627,7 +572,6 @@ def test_the_command_writes_a_file_and_never_overwrites_one(
 @pytest.mark.parametrize(
     ("name", "text", "message"),
     [
-        ("main.tf", 'resource "azurerm_monitor_autoscale_setting" "a" {}', "HCL is not read"),
         ("asp", 'resource "azurerm_monitor_autoscale_setting" "a" {}', "HCL is not read"),
         ("main.bicep", "resource a 'Microsoft.Insights/autoscaleSettings@2022-10-01'", "Bicep is"),
         ("show.json", "Name    Enabled\n------  ----", "not JSON: "),

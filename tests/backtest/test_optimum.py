@@ -13,7 +13,7 @@ from backtest.lower_bound import lower_bound
 from backtest.outcome import course
 from backtest.rivals import RIVALS
 from backtest.workload import load_workload
-from tests.backtest.arenas import NASA, arena, bursty, workload
+from tests.backtest.arenas import NASA, arena, bursty
 
 
 def cost(spec: Arena, arrivals: Floats, schedule: Schedule) -> float:
@@ -107,25 +107,3 @@ def test_on_real_traffic_the_optimum_is_close_to_the_bound_and_no_rival_is_below
     assert bound <= best <= 1.03 * bound
     for name, rival in RIVALS.items():
         assert cost(spec, trace.arrivals, rival(spec, trace)) >= best * 0.999, name
-
-
-@pytest.mark.parametrize("rate", [0.05, 1e6])
-def test_overload_and_idleness_have_an_optimum(rate: float) -> None:
-    spec, load = arena(instance_rate=rate), bursty(1, 200)
-    schedule = clairvoyant(spec, load)
-    assert set(schedule.tolist()) == ({6} if rate < 1 else {1})
-    assert lower_bound(spec, load) <= cost(spec, load, schedule)
-
-
-def test_checkpoints_do_not_change_the_schedule(monkeypatch: pytest.MonkeyPatch) -> None:
-    spec, load = arena(), bursty(5, 300)
-    expected = clairvoyant(spec, load)
-    monkeypatch.setattr("backtest.clairvoyant.math.isqrt", lambda minutes: minutes)
-    assert np.array_equal(clairvoyant(spec, load), expected)
-
-
-def test_rivals_stay_in_bounds() -> None:
-    spec = arena(min_instances=2)
-    for name, rival in RIVALS.items():
-        schedule = rival(spec, workload(bursty(2, 400)))
-        assert 2 <= schedule.min() <= schedule.max() <= 6, name

@@ -7,12 +7,10 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any, ClassVar
 
-import numpy as np
 import pytest
 
 from backtest.arena import Plan, usual_rate
 from backtest.faults import FaultRates, replay_with_faults
-from backtest.outcome import course
 from backtest.progress import Progress, ignore
 from backtest.replay import TIMING, App, Minute, in_arena, replay, replay_workload
 from backtest.rules_file import Rules, load_rules
@@ -23,9 +21,7 @@ from shared.autoscaling import (
     BacklogTarget,
     Cooldown,
     Guards,
-    Limits,
     Missing,
-    Mode,
     Observation,
     Policy,
     RateLimit,
@@ -92,14 +88,6 @@ def test_rules_see_the_backlog_at_the_end_of_each_minute() -> None:
     assert [sample.time for sample in newest] == [START + timedelta(minutes=m) for m in (1, 2, 3)]
 
 
-def test_rules_see_the_cost_parameters_of_the_arena() -> None:
-    seen: list[Observation] = []
-    replay(arena(switch_cost=7, max_instances=4), workload([1]), ruled_by(watching(seen)))
-    assert seen[0].goal.switch_cost == 7
-    assert seen[0].throughput.rate_per_instance_minute == 10
-    assert seen[0].limits == Limits(1, 4)
-
-
 def test_only_counts_of_waiting_messages_receive_the_backlog() -> None:
     seen: list[Observation] = []
     sources = {
@@ -109,12 +97,6 @@ def test_only_counts_of_waiting_messages_receive_the_backlog() -> None:
     replay(arena(), workload([30, 0]), ruled_by(watching(seen), metrics=sources))
     values = {n: [s.value for s in w.samples] for n, w in seen[-1].metrics.items()}
     assert values == {"dead": [0, 0], "waiting": [20, 10]}
-
-
-def test_scale_out_takes_the_start_up_time_and_scale_in_the_next_minute() -> None:
-    policy = scripted({1: 3, 6: 2})
-    capacity = replay(arena(), workload([0] * 10), ruled_by(policy)).capacity
-    assert capacity.tolist() == [1, 1, 1, 1, 3, 3, 3, 2, 2, 2]
 
 
 def test_the_cooldown_starts_when_the_new_capacity_takes_effect() -> None:
@@ -136,21 +118,6 @@ def test_a_policy_that_raises_holds_and_its_error_is_reported() -> None:
     assert "no idea" in replayed.rule_error
 
 
-def test_a_paused_resource_is_replayed_as_active() -> None:
-    assert in_arena(ruled_by(scripted({}), mode=Mode.PAUSED), arena()).mode is Mode.ACTIVE
-
-
-def test_each_action_increases_the_epoch_by_one() -> None:
-    app = App(in_arena(ruled_by(scripted({0: 2, 1: 3, 9: 1})), arena()), Plan(arena()))
-    for minute in range(12):
-        now = START + timedelta(minutes=minute)
-        app.begin(minute, now)
-        app.end(minute, now + timedelta(minutes=1), Minute(0.0))
-    assert app.state.desired is not None
-    assert app.state.desired.epoch == len(app.orders)
-    assert not app.state.desired.pending
-
-
 def test_finished_items_are_counted_one_to_four_minutes_late_and_none_is_lost() -> None:
     counted = replace(arena(), service_learned=True, finished_counted=True)
     app = App(in_arena(load_rules(SHIPPED_RULES).resource, counted), Plan(counted))
@@ -167,14 +134,6 @@ def test_finished_items_are_counted_one_to_four_minutes_late_and_none_is_lost() 
 def test_the_app_does_not_mistake_its_own_changes_for_manual_changes() -> None:
     policy = scripted({0: 2, 1: 3, 2: 4})
     assert replay(arena(), workload([0] * 12), ruled_by(policy)).false_alarms == 0
-
-
-def test_minutes_after_a_gap_keep_their_own_times() -> None:
-    seen: list[Observation] = []
-    times = [START, START + timedelta(hours=3)]
-    jumping = replace(workload([1, 1]), starts=times)
-    replay(arena(), jumping, ruled_by(watching(seen)))
-    assert [o.now for o in seen] == [t + timedelta(minutes=1) for t in times]
 
 
 # --- faults -----------------------------------------------------------------------------------
@@ -265,23 +224,6 @@ def test_a_scale_in_on_stale_data_is_reported_as_a_violation(
     dark = FaultRates(sample_dropped=0.6)
     _, faults = replay_with_faults(arena(), workload([0] * 600), rules, 1, Progress(), dark)
     assert "but the newest sample of backlog dates from" in faults["first_violations"][0]
-
-
-def test_a_seed_reproduces_its_faults() -> None:
-    load = workload(bursty(1, 400))
-    first, again, other = (
-        replay_with_faults(arena(), load, SHIPPED, seed, Progress()) for seed in (5, 5, 6)
-    )
-    assert first[1] == again[1] != other[1]
-    assert np.array_equal(first[0].capacity, again[0].capacity)
-
-
-def test_faults_raise_the_cost_but_the_rules_still_work() -> None:
-    load, tried, spec = workload(bursty(3, 1500)), RULES["largest of five minutes"], arena()
-    normal = replay(spec, load, tried.resource).capacity
-    faulty = replay_with_faults(spec, load, tried, 3, Progress())[0].capacity
-    costs = [course(spec, load.arrivals, s).score(spec).J for s in (normal, faulty)]
-    assert costs[0] < costs[1] < 3 * costs[0]
 
 
 @pytest.mark.parametrize(("load", "switch_cost"), [(17.5, 2), (35, 10), (17.5, 30), (67.5, 30)])

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 import pytest
 
 from backtest.tune import search
-from tests.backtest.arenas import SHIPPED_RULES, CommandLine, bursty
+from tests.backtest.arenas import CommandLine, bursty
 
 TUNABLE_RULES = """
 import math
@@ -58,13 +58,6 @@ def test_tuning_improves_a_poor_policy_on_traffic_that_was_not_used(
     assert result["regret_later"]["after"] < result["regret_later"]["before"]
     assert 0.2 <= result["parameters"]["minutes"]["after"] <= 5
     assert isinstance(result["parameters"]["samples"]["after"], int)
-
-
-def test_the_table_shows_the_regrets(backtest: CommandLine) -> None:
-    rules, trace = backtest.file("rules.py", TUNABLE_RULES), backtest.trace(list(bursty(1, 60)))
-    code, out, _ = backtest.run("tune", trace, "--rules", rules, "--tries", 2)
-    assert code == 0
-    assert "regret, later 40 %" in out
 
 
 @pytest.mark.parametrize(
@@ -120,17 +113,6 @@ def test_included_policies_can_be_tuned_and_stay_valid(
     assert result["regret_fitted"]["after"] <= result["regret_fitted"]["before"]
     if "lower" in names:
         assert result["parameters"]["lower"]["after"] < result["parameters"]["upper"]["after"]
-
-
-def test_a_trace_that_is_too_short_to_split_is_refused(backtest: CommandLine) -> None:
-    rules = backtest.file("rules.py", TUNABLE_RULES)
-    assert (
-        "at least 20 minutes" in backtest.run("tune", backtest.trace([9] * 9), "--rules", rules)[2]
-    )
-
-
-def test_tuning_without_a_trace_is_a_usage_error(backtest: CommandLine) -> None:
-    assert backtest.run("tune", "--rules", SHIPPED_RULES)[0] == 2
 
 
 def test_the_search_finds_a_minimum_and_is_repeatable_by_seed() -> None:

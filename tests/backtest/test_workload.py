@@ -39,12 +39,6 @@ def test_a_long_gap_is_cut_out_and_later_minutes_keep_their_times(backtest: Comm
     assert "gaps at the ends or longer (1, 10 min in all): cut out" in workload.notices[2]
 
 
-def test_explicit_zeros_are_kept(backtest: CommandLine) -> None:
-    workload = read(backtest, csv_text([4, 0, 0, 0, 0, 0, 0, 0, 5]))
-    assert workload.arrivals.tolist() == [4, 0, 0, 0, 0, 0, 0, 0, 5]
-    assert workload.notices == ("read as CSV, column arrivals, 9 minutes, 9 items in the file",)
-
-
 def test_seconds_are_summed_and_missing_ones_scaled_up(backtest: CommandLine) -> None:
     text = without(csv_text([2] * 180, timedelta(seconds=1)), *range(70, 100))
     workload = read(backtest, text)
@@ -58,22 +52,6 @@ def test_long_steps_are_spread_evenly(backtest: CommandLine, minutes: int) -> No
     workload = read(backtest, csv_text([60, 120], timedelta(minutes=minutes)))
     assert workload.arrivals.tolist() == [60 / minutes] * minutes + [120 / minutes] * minutes
     assert f"rows {minutes} min apart: spread evenly over minutes" in workload.notices
-
-
-def test_a_gap_between_long_steps_is_cut_out(backtest: CommandLine) -> None:
-    workload = read(backtest, without(csv_text([30] * 6, timedelta(minutes=30)), 3))
-    assert workload.arrivals.tolist() == [1.0] * 150
-    assert "cut out" in " ".join(workload.notices)
-
-
-def test_other_time_zones_are_converted(backtest: CommandLine) -> None:
-    found = read(backtest, "time,arrivals\n2026-03-01T02:00:00+02:00,3\n2026-03-01T00:01:00Z,4\n")
-    assert (found.starts[0], found.arrivals.tolist()) == (START, [3, 4])
-
-
-def test_a_part_of_a_workload_is_a_workload(backtest: CommandLine) -> None:
-    part = read(backtest, csv_text([1, 2, 3, 4])).part(1, 3)
-    assert (part.minutes, part.listed, part.starts[0]) == (2, [2, 3], START + timedelta(minutes=1))
 
 
 def sparse(counts: Sequence[float]) -> str:
@@ -125,10 +103,3 @@ def test_the_option_missing_decides(backtest: CommandLine, text: str) -> None:
     assert gap.minutes <= zero.minutes
     for workload, told in ((zero, "read as no arrivals"), (gap, "not recorded")):
         assert workload.notices[1].endswith(told)
-
-
-def test_seconds_left_out_are_no_arrivals(backtest: CommandLine) -> None:
-    seconds = np.random.default_rng(2).poisson(0.5, 1800)
-    text = csv_text(seconds.tolist(), timedelta(seconds=1))
-    workload = read(backtest, without(text, *(np.flatnonzero(seconds == 0) + 1)))
-    assert workload.arrivals.sum() == pytest.approx(seconds.sum())

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
-from backtest.errors import BacktestError
 from backtest.rivals import RIVALS
-from bench import __main__ as bench
-from bench import registry
-from bench.groups import cold_start, decide, regret
+from bench.groups import decide, regret
 from bench.measurement import Measurement
 
 REQUIRED = ("name", "value", "unit", "baseline", "ratio")
@@ -50,39 +46,6 @@ def test_the_decide_group_yields_valid_lines() -> None:
         assert set(REQUIRED) <= set(line) <= {*REQUIRED, *OPTIONAL}
         assert line["value"] > 0
         assert line["baseline"] > 0
-
-
-def test_a_new_process_commits_its_first_decision_of_the_shipped_rules() -> None:
-    """The child process fails if it has not decided, and then so does the group."""
-    seconds = asyncio.run(cold_start.first_decision(repeats=1))
-    assert all(each > 0 for each in seconds)
-
-
-def test_every_group_has_a_unique_name_and_a_module() -> None:
-    assert len(set(registry.GROUPS)) == len(registry.GROUPS)
-    assert [name for name in registry.GROUPS if not callable(registry.measurer(name))] == []
-
-
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        (["decide", "speed"], ["unknown group: speed", *registry.GROUPS]),
-        (["decide", "--traces", "folder"], ["--traces is for the group regret alone"]),
-    ],
-)
-def test_a_misused_option_is_explained(
-    capsys: pytest.CaptureFixture[str], arguments: list[str], said: list[str]
-) -> None:
-    with pytest.raises(SystemExit) as ended:
-        bench.main(arguments)
-    assert ended.value.code == 2
-    error = capsys.readouterr().err
-    assert [part for part in said if part not in error] == []
-
-
-def test_a_folder_without_traces_is_named(tmp_path: Path) -> None:
-    with pytest.raises(BacktestError, match=r"holds no CSV file\. Give a folder of files"):
-        regret.from_files(tmp_path)
 
 
 def test_the_regret_group_measures_each_mode_and_each_rival_on_traces_from_files(

@@ -24,12 +24,12 @@ from local.twins.autoscaling import (
     MemoryStateStore,
 )
 from shared.autoscaling import ServiceBusSubscription, TargetTracking
-from shared.autoscaling.errors import BadMessage
 from shared.autoscaling.flows.poison import UNATTRIBUTED
-from shared.autoscaling.messages import decode_action, decode_samples
+from shared.autoscaling.messages import decode_action
 from shared.autoscaling.state import RulesInForce
 from shared.settings import SettingsError
-from shared.values.measurements import CAPACITY_METRIC, Metric, MetricValue
+from shared.values.measurements import Metric, MetricValue
+from tests.bindings.test_ingestion_functions import imported, names
 from tests.builders import encode_metric, resource
 from tests.settings.test_settings import SINGLE
 
@@ -81,24 +81,12 @@ def message(body: str) -> Mock:
 
 @pytest.fixture
 async def app(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[App]:
-    for key, value in ENVIRON.items():
-        monkeypatch.setenv(key, value)
-    sys.modules.pop("function_app", None)
-    module = importlib.import_module("function_app")
+    module = imported(monkeypatch, ENVIRON)
     opened = module.app
     yield App(module)
     sys.modules.pop("function_app", None)
     for each in {opened, module.app}:  # a test may import the module again
         await each.close()
-
-
-async def test_metric_collector_puts_one_message_per_resource(app: App) -> None:
-    await app.call("metric_collector", Mock(spec=func.TimerRequest))
-    (body,) = app.metrics.texts
-    assert decode_samples(body).metrics == (
-        Metric("plan-1", CAPACITY_METRIC, MetricValue(NOW, 2)),
-        Metric("plan-1", BACKLOG, MetricValue(NOW, 500)),
-    )
 
 
 async def test_samples_lead_to_one_change_of_the_plan_even_if_the_action_is_redelivered(
@@ -118,30 +106,35 @@ async def test_reconciler_sends_a_lost_action_again(app: App) -> None:
     assert app.actions.texts == [action]
 
 
-async def test_a_queue_that_does_not_answer_holds_no_function_for_long(
+async def test_what_a_hanging_queue_did_not_take_is_sent_by_the_next_run(
     app: App, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Otherwise the function would run until the host replaces its worker."""
+    """Nothing else limits the time of a function before the host replaces its worker."""
 
     class Hanging(MemoryQueueSender):
         async def send_texts(self, _texts: Sequence[str]) -> None:
             await asyncio.sleep(5)
             raise AssertionError("nothing limits the time")
 
+    async def hangs_and_sends_later(queue: str, name: str, binding: Any) -> list[str]:
+        scaling = app.module.app.scaling
+        with monkeypatch.context() as patch:
+            patch.setattr(scaling, queue, Hanging())
+            with pytest.raises(TimeoutError):
+                await app.call(name, binding)
+        app.now += timedelta(seconds=60)
+        await app.call(name, binding)
+        return taken(getattr(scaling, queue))
+
     monkeypatch.setattr(app.module, "SEND_SECONDS_MAX", 0.01)
     for _ in range(4):
         await app.tick()
-    app.module.app.scaling.metrics_queue = Hanging()
     timer = Mock(spec=func.TimerRequest)
-    with pytest.raises(TimeoutError):
-        await app.call("metric_collector", timer)
-    app.module.app.scaling.actions_queue = Hanging()
-    backlog = encode_metric(Metric("plan-1", BACKLOG, MetricValue(app.now, 500)))
-    with pytest.raises(TimeoutError):
-        await app.call("scaling_logic", message(backlog))
+    assert len(await hangs_and_sends_later("metrics_queue", "metric_collector", timer)) == 1
+    backlog = message(encode_metric(Metric("plan-1", BACKLOG, MetricValue(app.now, 500))))
+    (action,) = await hangs_and_sends_later("actions_queue", "scaling_logic", backlog)
     app.now += timedelta(seconds=60)
-    with pytest.raises(TimeoutError):
-        await app.call("reconciler", timer)
+    assert await hangs_and_sends_later("actions_queue", "reconciler", timer) == [action]
 
 
 async def test_the_functions_act_only_while_the_version_of_their_rules_is_in_force(
@@ -159,13 +152,6 @@ async def test_the_functions_act_only_while_the_version_of_their_rules_is_in_for
     assert await app.tick() == []
     await app.call("reconciler", Mock(spec=func.TimerRequest))
     assert app.actions.texts == []
-
-
-async def test_scaling_logic_raises_an_error_for_a_message_that_it_can_never_process(
-    app: App,
-) -> None:
-    with pytest.raises(BadMessage):
-        await app.call("scaling_logic", message("%%%"))
 
 
 async def test_poison_messages_are_recorded_once_in_the_decision_log(app: App) -> None:
@@ -192,8 +178,7 @@ async def test_log_retention_deletes_old_entries_and_old_trends(
 
 def problems_of(module: ModuleType) -> Sequence[str]:
     """The problems of an app that only tells them: no other function is registered."""
-    names = {function.get_function_name() for function in module.functions.get_functions()}
-    assert names == {"settings_check", "settings_problems"}
+    assert names(module) == {"settings_check", "settings_problems"}
     failure: SettingsError = module.failure
     return failure.problems
 

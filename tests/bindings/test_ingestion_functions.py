@@ -21,7 +21,7 @@ from local.demo.system import APP_DIR
 from local.twins.event_hub import MemoryHubReader
 from local.twins.ingestion import MemoryBreakerStore, MemoryIngestionStore
 from shared.autoscaling import Guards, HubMetric, IngestionBreaker, Threshold
-from shared.ingestion.errors import BadDelivery, BreakerOpen, DependencyDown
+from shared.ingestion.errors import BreakerOpen, DependencyDown
 from shared.ingestion.model import Effect, Event, OutboxMessage, Stream
 from shared.ingestion.store.breakers import BreakerSnapshot
 from shared.ingestion.store.rows import EFFECT
@@ -175,6 +175,10 @@ def batch(*bodies: bytes, first: int = 0) -> list[func.EventHubEvent]:
     return [func.EventHubEvent(body=body, trigger_metadata=found) for body in bodies]
 
 
+def names(module: ModuleType) -> set[str]:
+    return {function.get_function_name() for function in module.functions.get_functions()}
+
+
 @pytest.fixture
 async def app(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[App]:
     app = App(monkeypatch)
@@ -199,11 +203,6 @@ async def test_the_hosts_largest_batch_is_one_transaction(app: App) -> None:
     await app.deliver(*batch(*[own(n, at[n]) for n in range(size)]))
     beginning = 1
     assert (len(app.sent), app.store.rows[STREAM].version) == (size, beginning + 1)
-
-
-async def test_a_batch_that_cannot_be_accounted_for_fails(app: App) -> None:
-    with pytest.raises(BadDelivery):
-        await app.deliver(func.EventHubEvent(body=own(5)))
 
 
 async def test_a_configured_database_stores_all_results_of_ingestion(
@@ -243,9 +242,6 @@ async def test_the_tail_timer_removes_rows_after_their_retention_period(app: App
 async def test_the_functions_of_ingestion_exist_only_if_a_hub_is_configured(
     app: App, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def names(module: ModuleType) -> set[str]:
-        return {function.get_function_name() for function in module.functions.get_functions()}
-
     assert names(app.module) >= NAMES
     monkeypatch.setattr("scaling_rules.resources", lambda _settings: [resource()])
     assert not names(imported(monkeypatch, {"EventHubConnection": ""})) & NAMES
@@ -256,40 +252,6 @@ async def test_hub_metrics_without_a_configured_hub_stop_the_app(
 ) -> None:
     (problem,) = imported(monkeypatch, {"EventHubConnection": ""}).failure.problems
     assert problem.startswith("EventHubConnection = '': must be set, because scaling_")
-
-
-# --- dead letters -----------------------------------------------------------------------------
-
-
-async def test_dead_letters_are_listed_shown_redriven_once_and_purged_over_http(
-    app: App,
-) -> None:
-    async def ask(name: str, body: bytes = b"", sequence: str = "") -> tuple[int, Any]:
-        route = {"partition": "3", "sequence": sequence}
-        kind = {"Content-Type": "application/json"}
-        request = func.HttpRequest("GET", "https://x/", headers=kind, route_params=route, body=body)
-        answer: func.HttpResponse = await getattr(app.module, name)(request)
-        return answer.status_code, json.loads(answer.get_body())
-
-    await app.deliver(*batch(b"nonsense", own(7), b"worse"))
-    letters = (await ask("dead_letters"))[1]["dead_letters"]
-    assert [letter["sequence"] for letter in letters] == [0, 2]
-    letter = (await ask("dead_letter", sequence="0"))[1]
-    assert (letter["body"], letter["kind"]) == ({"text": "nonsense"}, "poison")
-    assert letter["error"]
-    again = (await ask("dead_letter_redrive", sequence="0"))[1]
-    assert (again["done"], len(again["failed"])) == ([], 1), "the same handler fails again"
-
-    async def fixed_handler(event: Event) -> Effect:
-        return Effect(event.sequence, None, (OutboxMessage("id", own(9).decode()),))
-
-    app.parts.handler_of = lambda _stream: fixed_handler
-    assert (await ask("dead_letter_redrive", sequence="0"))[0] == 200
-    assert (await ask("dead_letter_redrive", sequence="0"))[0] == 404
-    assert [decode_metric(body).value.value for body in app.sent] == [7, 9]
-    app.now += timedelta(days=31)
-    assert (await ask("dead_letters_purge", b'{"older_than_days": 30}'))[0] == 200
-    assert (await ask("dead_letters"))[1]["dead_letters"] == []
 
 
 # --- the breaker ------------------------------------------------------------------------------
@@ -379,9 +341,3 @@ async def test_texts_from_outside_are_escaped_on_the_page(app: App) -> None:
     assert "<script>" not in text
     assert "&lt;script&gt;" in text
     assert b"<script>" not in (await app.get(name="<script>")).get_body()
-
-
-@pytest.mark.parametrize("body", [b"", b"{}", b'{"reason": " "}', b"["])
-async def test_isolating_the_breaker_needs_a_reason(app: App, body: bytes) -> None:
-    assert (await app.ask("breaker_isolate", body=body)).status_code == 400
-    assert (await app.breakers.load()).breaker.mode == "closed"

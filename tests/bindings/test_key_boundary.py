@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 import random
-import sys
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from types import ModuleType
 
 import aiohttp
-import azure.functions as func
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 from yarl import URL
 
 from local.demo.hosted_app import hosted_app
@@ -73,52 +67,10 @@ def environ(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv(key, value)
 
 
-@pytest.fixture
-async def app(environ: None) -> AsyncIterator[ModuleType]:
-    sys.modules.pop("function_app", None)
-    module = importlib.import_module("function_app")
-    module.app.web.board = board()
-    yield module
-    sys.modules.pop("function_app", None)
-    await module.app.close()
-
-
 def shown_by_others(function: str, text: str) -> list[str]:
     """The secrets in a response of ``function`` that its key must not give access to."""
     own = SECRETS[PANEL_OF[function]] if function in PANEL_OF else None
     return [secret for secret in SECRETS.values() if secret != own and secret in text]
-
-
-# --- direct calls, with any address and any route parameters --------------------------------------
-
-NAMES = st.sampled_from(["", "api", "API", "breakers", "trends", "dead-letters", "resources"])
-PIECES = NAMES | st.sampled_from([".", "..", "%2f", "%2F", "%252F", "/", "//", "api/breakers", "?"])
-PATHS = st.lists(PIECES, max_size=8).map("/".join)
-ROUTES = st.fixed_dictionaries({}, optional={"name": PATHS, "view": PATHS})
-READING = st.sampled_from(["resources", "trends", "breakers"])
-
-
-@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(READING, PATHS, ROUTES)
-async def test_a_function_answers_only_for_itself_at_any_address(
-    app: ModuleType, function: str, path: str, route: dict[str, str]
-) -> None:
-    text = await response_text(app, function, f"/{path}", **route)
-    assert shown_by_others(function, text) == []
-    if function in PANEL_OF:
-        assert SECRETS[PANEL_OF[function]] in text
-
-
-async def response_text(
-    app: ModuleType, function: str, address: str, name: str = "", view: str = ""
-) -> str:
-    route = {key: value for key, value in (("name", name), ("view", view)) if value}
-    request = func.HttpRequest("GET", f"http://x{address}", route_params=route, body=b"")
-    answer: func.HttpResponse = await getattr(app, function)(request)
-    return answer.get_body().decode()
-
-
-# --- requests through the local host, whose routing decides which function is called --------------
 
 
 @dataclass(frozen=True, slots=True)

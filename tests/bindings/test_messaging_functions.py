@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 import sys
 from collections.abc import AsyncIterator
@@ -18,11 +17,12 @@ from local.twins.datasets import MemoryClaims, MemoryQueueReader, RecordingRecom
 from local.twins.messaging import MemoryLink, MemoryQueue
 from shared.messaging.batch_sender import BatchSender
 from shared.trends.datasets.entities import QueueDescription
-from shared.trends.datasets.errors import EntitiesMisconfigured, UnreadableMessage
+from shared.trends.datasets.errors import EntitiesMisconfigured
 from shared.trends.datasets.flows.check_queues import CheckOnce
 from shared.trends.datasets.periods import Period
 from shared.trends.datasets.processing import schedule_processing
 from shared.wiring.app import App as Parts
+from tests.bindings.test_ingestion_functions import imported, names
 from tests.settings.test_settings import SINGLE
 from tests.trends.datasets.test_arrivals import CLOUD, NOW
 from tests.trends.datasets.test_processing import GOOD_IN, GOOD_OUT
@@ -36,13 +36,6 @@ FUNCTIONS = {"telemetry_arrived", "process_dataset", "telemetry_poison"}
 
 
 async def no_sleep(_seconds: float) -> None: ...
-
-
-def imported(monkeypatch: pytest.MonkeyPatch, environ: dict[str, str]) -> ModuleType:
-    for key, value in environ.items():
-        monkeypatch.setenv(key, value)
-    sys.modules.pop("function_app", None)
-    return importlib.import_module("function_app")
 
 
 class App:
@@ -117,21 +110,10 @@ async def test_a_claim_is_held_by_a_message_and_not_by_its_copies(app: App) -> N
     assert len(app.recompute.calls) == 1
 
 
-async def test_bad_events_are_raised_for_the_poison_queue(app: App) -> None:
-    with pytest.raises(UnreadableMessage):
-        await app.arrive({**CLOUD, "specversion": "0.3"})
-    with pytest.raises(UnreadableMessage):
-        await app.deliver(1, b"{}")
-
-
 async def test_misconfigured_queues_stop_the_first_event(app: App) -> None:
     app.facts["working"] = QueueDescription("out", None, requires_session=False, forward_to=None)
     with pytest.raises(EntitiesMisconfigured):
         await app.arrive(CLOUD)
-
-
-def names(module: ModuleType) -> set[str]:
-    return {function.get_function_name() for function in module.functions.get_functions()}
 
 
 async def test_the_functions_of_data_sets_exist_only_if_periods_are_configured(
@@ -140,12 +122,6 @@ async def test_the_functions_of_data_sets_exist_only_if_periods_are_configured(
     assert names(app.module) >= FUNCTIONS
     without = imported(monkeypatch, {"ProcessingPeriodHours": ""})
     assert not names(without) & FUNCTIONS
-
-
-def test_wrong_periods_stop_the_app(monkeypatch: pytest.MonkeyPatch) -> None:
-    module = imported(monkeypatch, {**ENVIRON, "ProcessingPeriodHours": "7"})
-    assert "divide a day evenly" in str(module.failure)
-    assert names(module) == {"settings_check", "settings_problems"}
 
 
 def test_the_time_of_the_apps_clock_has_a_time_zone() -> None:

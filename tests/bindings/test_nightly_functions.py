@@ -23,7 +23,8 @@ from shared.trends.datasets.periods import Period
 from shared.trends.datasets.processing import schedule_processing
 from shared.trends.nightly.errors import NightFailed
 from shared.trends.nightly.model import JobPhase, JobStatus, RunState
-from tests.bindings.test_messaging_functions import ENVIRON, imported, names
+from tests.bindings.test_ingestion_functions import imported, names
+from tests.bindings.test_messaging_functions import ENVIRON
 
 SET = "insights-logs-appevents"
 TODAY = date(2026, 3, 1)

@@ -5,13 +5,10 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import suppress
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 
 import aiohttp
 import pytest
-from azure.core.exceptions import ResourceExistsError
-from azure.storage.queue.aio import QueueClient
 
 from local.azure_apis.arm import ArmStandIn
 from local.azure_apis.entities import EntityCounts
@@ -22,15 +19,12 @@ from local.demo import profile
 from local.demo.hosted_app import hosted_app
 from local.demo.system import APP_DIR, shrunk_host_json
 from local.functions_host.host import FunctionsHost
-from shared.autoscaling.deciding.decide import EntryKind, LogEntry
+from shared.autoscaling.deciding.decide import EntryKind
 from shared.autoscaling.declaring import Mode
-from shared.autoscaling.flows.poison import UNATTRIBUTED
 from shared.autoscaling.messages import encode_action
 from shared.autoscaling.state import ScaleAction
 from shared.autoscaling.store.tables import TableStateStore
 from shared.settings.connections import StorageConnection
-from shared.values.measurements import Metric, MetricValue
-from tests.builders import decode_metric, encode_metric
 
 NAMES = {
     "metric_collector",
@@ -47,7 +41,6 @@ NAMES = {
     "trends",
 }
 ONCE_A_YEAR = "0 0 0 1 1 *"
-BACKLOG = f"{profile.TOPIC}-{profile.SUBSCRIPTION}-backlog"
 WAIT_SECONDS = 60
 
 
@@ -140,53 +133,3 @@ async def check_http_functions(api: str, key: str, store: TableStateStore) -> No
     override = (await store.load(name)).state.override
     assert override
     assert override.mode is Mode.PAUSED
-
-
-def sample(value: float = 5, seconds_ahead: float = 0, **changes: str) -> str:
-    time = datetime.now(UTC) + timedelta(seconds=seconds_ahead)
-    return encode_metric(
-        Metric(
-            changes.get("resource", profile.PLAN.name),
-            changes.get("name", BACKLOG),
-            MetricValue(time, value),
-        )
-    )
-
-
-def bad_messages() -> dict[str, str]:
-    """Bad messages, and a part of the reason that the decision log must give for each."""
-    return {
-        "%%% neither base64 nor JSON": "neither JSON nor JSON in base64",
-        '{"schema_version":3}': "schema_version is 3, but this app reads 1 and 2",
-        sample(float("nan")): "must be a number from 0 to 1e+15",
-        sample(-1): "must be a number from 0 to 1e+15",
-        sample(seconds_ahead=7200): "in the future",
-        sample(resource="nobody"): "not declared in scaling_rules.py",
-        sample(name="nothing"): "not declared in scaling_rules.py",
-    }
-
-
-async def test_bad_messages_are_logged_and_the_rest_of_the_batch_is_processed(
-    host: FunctionsHost, store: TableStateStore, azurite: Azurite
-) -> None:
-    bad, good = bad_messages(), sample()
-    key = f"{BACKLOG}-{int(decode_metric(good).value.time.timestamp() * 1_000_000)}"
-
-    async def log() -> list[LogEntry]:
-        return await store.log(UNATTRIBUTED) + await store.log(profile.PLAN.name)
-
-    async def all_processed() -> bool:
-        lines = await log()
-        return key in [e.entry_id for e in lines] and set(bad) <= {e.body for e in lines}
-
-    queue = QueueClient.from_connection_string(azurite.connection_string, "metrics")
-    async with queue:
-        with suppress(ResourceExistsError):  # the listener may have created it already
-            await queue.create_queue()
-        for body in [*bad, good]:
-            await queue.send_message(body)
-        await until(all_processed)
-    reasons = {e.body: e.reason for e in await log() if e.body in bad}
-    assert all(reason in reasons[body] for body, reason in bad.items()), reasons
-    samples = (await store.load(profile.PLAN.name)).state.histories[BACKLOG].samples
-    assert all(0 <= s.value <= 500 and s.time <= datetime.now(UTC) for s in samples)

@@ -73,7 +73,6 @@ def test_ctrl_c_has_an_exit_code_of_its_own(capsys: pytest.CaptureFixture[str]) 
     [
         ("shared", "shared.values.text"),
         ("local", "local.azurite"),
-        ("backtest", "numpy"),
     ],
 )
 def test_ctrl_c_during_the_imports_prints_no_traceback(program: str, imported: str) -> None:
@@ -94,7 +93,6 @@ def test_ctrl_c_during_the_imports_prints_no_traceback(program: str, imported: s
     [
         ([], "Missing command"),
         (["pause"], "Missing option '--reason'"),
-        (["decisions", "--limit", "0"], "'--limit'"),
         (["override", "set", "--reason", "x", "--mode", "off"], "'active', 'dry_run', 'paused'"),
         (["run", "--json"], "No such option: --json"),
         (
@@ -102,13 +100,9 @@ def test_ctrl_c_during_the_imports_prints_no_traceback(program: str, imported: s
             "must be a duration such as 90m, 2h",
         ),
         (["dead-letters", "show", "0", "x"], "'SEQUENCE'"),
-        (["dead-letters", "show", "0", "1_0"], "'1_0' is not a whole number"),
         (["dead-letters", "list", "--after", "-1"], "must be at least 0"),
         (["decisions", "--limit", "1_0"], "'1_0' is not a whole number"),
-        (["decisions", "--limit", "\u0663"], "is not a whole number"),
-        (["decisions", "--limit", "100000"], "must be from 1 to"),
         (["send-reading", "shop", "load", "1_0"], "'1_0' is not a number"),
-        (["dead-letters", "purge", "--older-than", "\u0663d"], "must be a duration"),
         (
             ["replay", "0", "--into", "a", "--from-time", "noon"],
             "must be a time such as 2026-03-01T12",
@@ -117,10 +111,8 @@ def test_ctrl_c_during_the_imports_prints_no_traceback(program: str, imported: s
             ["replay", "0", "--into", "a", "--from-time", "2026-03-01", "--from-sequence", "4"],
             "either --from-sequence or --from-time",
         ),
-        (["send-messages", "f"], "either --queue or --topic"),
         (["send-messages", "f", "--queue", "a", "--topic", "b"], "either --queue or --topic"),
         (["send-messages", "f", "--queue", "a", "--order", "x"], "'kept', 'per-key', 'free'"),
-        (["send-messages", "f", "--queue", "a", "--tries", "0"], "'--tries'"),
     ],
 )
 def test_a_wrong_command_line_is_reported_in_one_line(

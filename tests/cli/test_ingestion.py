@@ -5,13 +5,15 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack
+from collections.abc import AsyncIterator, Iterator
+from contextlib import AsyncExitStack, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
+from azure.core.exceptions import ResourceNotFoundError
+from azure.data.tables.aio import TableServiceClient
 from azure.servicebus.aio import ServiceBusClient
 from azure.storage.queue.aio import QueueClient
 
@@ -73,19 +75,31 @@ class Rig:
         return [letter["sequence"] for letter in listed["dead_letters"]]
 
 
+@pytest.fixture(scope="module")
+def account() -> Iterator[str]:
+    """The connection string of a storage account that no other module uses."""
+    with Azurite() as running:
+        yield running.connection_string
+
+
 @pytest.fixture
 async def rig(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    account: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> AsyncIterator[Rig]:
     kept = dict(os.environ)
+    async with TableServiceClient.from_connection_string(account) as tables:
+        async for table in tables.list_tables():  # of the test before
+            await tables.delete_table(table.name)
+    async with QueueClient.from_connection_string(account, "metrics") as queue:
+        with suppress(ResourceNotFoundError):
+            await queue.clear_messages()
     async with AsyncExitStack() as stack:
-        azurite = stack.enter_context(Azurite())
         hub = await stack.enter_async_context(an_empty_hub())
         bus = await stack.enter_async_context(running_bus())
         values = {
             **SINGLE,
             **hub.settings,
-            "AzureWebJobsStorage": azurite.connection_string,
+            "AzureWebJobsStorage": account,
             "ServiceBusConnection": bus.connection.connection_string,
         }
         file = tmp_path / "local.settings.json"

@@ -180,13 +180,6 @@ def test_an_unreachable_endpoint_is_reported_at_once_and_given_up(
 
 
 @pytest.mark.parametrize(
-    "arguments", [[], ["send-messages"], ["send-messages", "f"], ["send-messages", "f", "--queue"]]
-)
-def test_an_invalid_command_exits_with_2(arguments: list[str]) -> None:
-    assert main(arguments) == WRONG == 2
-
-
-@pytest.mark.parametrize(
     ("lines", "complaint"),
     [
         (['{"body": "", "message_id": 5}'], "message_id is 5"),

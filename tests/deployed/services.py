@@ -31,7 +31,6 @@ from local.azurite import SCRIPT, SERVICES
 from local.node import find_node
 
 IDENTITY_HEADER = "secret-of-the-identity-endpoint"
-ANOTHER_AUDIENCE = "https://vault.azure.net"
 KEY = "not-checked-by-anybody-so-any-key-will-do"
 START_SECONDS_MAX = 60.0
 AMQP_PORT = 5671
@@ -60,14 +59,10 @@ class IdentityEndpoint:
     """The endpoint of a managed identity in Azure Functions, at `url`.
 
     https://learn.microsoft.com/azure/app-service/overview-managed-identity#rest-endpoint-reference
-    Tokens for `wrong_for` are for another audience, or have already expired with `wrong_lifetime`,
-    although the endpoint says otherwise.
     """
 
     def __init__(self, client_id: str) -> None:
         self.client_id = client_id
-        self.wrong_for: set[str] = set()
-        self.wrong_lifetime: timedelta | None = None
         self.audiences_asked: set[str] = set()
         self.url = ""
 
@@ -93,14 +88,9 @@ class IdentityEndpoint:
             return web.json_response({"message": "no such identity"}, status=400)
         resource = request.query["resource"]
         self.audiences_asked.add(resource.rstrip("/"))
-        audience, lifetime = resource, timedelta(hours=1)
-        if resource.rstrip("/") in self.wrong_for and self.wrong_lifetime is not None:
-            lifetime = self.wrong_lifetime
-        elif resource.rstrip("/") in self.wrong_for:
-            audience = ANOTHER_AUDIENCE
         return web.json_response(
             {
-                "access_token": new_token(audience, lifetime),
+                "access_token": new_token(resource, timedelta(hours=1)),
                 "expires_on": str(int(time.time()) + 3600),
                 "resource": resource,
                 "token_type": "Bearer",

@@ -9,7 +9,7 @@ import json
 import re
 import sys
 from collections.abc import Callable
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -18,10 +18,9 @@ from proton import Message
 from local.amqp_broker.messages import event_contents
 from local.tokens import EVENT_HUBS, SERVICE_BUS, STORAGE
 from tests.core_tools.host_process import HostProcess
-from tests.deployed.environment import PLAN, Deployed, deployed
+from tests.deployed.environment import PLAN, Deployed, deployed, template_settings
 from tests.infra.test_deployment import EXAMPLE
 from tests.local.polling import until
-from tests.local.test_data_sets import blob_created
 
 START_SECONDS_MAX = 60.0
 SECONDS_MAX = 60.0
@@ -29,6 +28,13 @@ SECONDS_MAX = 60.0
 pytestmark = pytest.mark.skipif(
     sys.platform != "linux", reason="only Linux answers on 127.x.y.z without configuration"
 )
+
+
+def test_no_setting_is_a_connection_string() -> None:
+    addresses = dict.fromkeys(("blob", "queue", "table"), "https://account.example/")
+    settings = template_settings(addresses, "https://arm.example/", "bus.example", "hub.example")
+    told = re.compile("AccountKey=|SharedAccessKey|UseDevelopment")
+    assert [name for name, value in settings.items() if told.search(value)] == []
 
 
 async def shown(host: HostProcess, met: Callable[[], bool], seconds: float = SECONDS_MAX) -> None:
@@ -82,8 +88,24 @@ async def the_backlog_scales_the_plan(running: Deployed, host: HostProcess) -> N
 async def a_blob_is_processed_after_its_day(running: Deployed, host: HostProcess) -> None:
     """Queue trigger → sender of Service Bus → trigger of Service Bus with sessions."""
     namespace, clock = running.bus.amqp.namespace, running.clock
-    await running.put(EXAMPLE["TelemetryQueue"], blob_created(1, clock()))
+    await running.put(EXAMPLE["TelemetryQueue"], blob_created(clock()))
     queue = EXAMPLE["ProcessingQueue"]
     await shown(host, lambda: namespace.counts(queue, clock()).scheduled == 1)
     clock.advance(timedelta(days=1, hours=3))
     await shown(host, lambda: "[processed]" in host.printed())
+
+
+def blob_created(now: datetime) -> str:
+    """The event of Event Grid about a blob of Application Insights."""
+    path = f"resourceId=/A/{now:y=%Y/m=%m/d=%d}/h=01/m=00/PT1H.json"
+    return json.dumps(
+        {
+            "specversion": "1.0",
+            "type": "Microsoft.Storage.BlobCreated",
+            "source": "/subscriptions/1/storageAccounts/telemetry",
+            "id": "event-1",
+            "time": now.isoformat(),
+            "subject": f"/blobServices/default/containers/insights-logs-appevents/blobs/{path}",
+            "data": {"contentLength": 1},
+        }
+    )

@@ -50,17 +50,6 @@ def test_the_tasks_run_commands_and_depend_on_tasks_that_exist() -> None:
         assert "module" not in each or importlib.util.find_spec(each["module"])
 
 
-def test_f5_starts_azurite_and_the_host_and_attaches_as_the_functions_extension_does() -> None:
-    tasks = {task["label"]: task for task in editor(".vscode/tasks.json")["tasks"]}
-    host = tasks["func: host start"]
-    assert (host["type"], host["command"], host["isBackground"]) == ("func", "host start", True)
-    azurite = tasks[host["dependsOn"]]["problemMatcher"]["background"]
-    source = (ROOT / "local" / "azurite.py").read_text(encoding="utf-8")
-    for line in azurite["endsPattern"].split("|"):
-        assert line.removeprefix("^") in source, "the task is ready when Azurite prints this"
-    assert editor(".vscode/settings.json")["azureFunctions.pythonVenv"] == ".venv"
-
-
 def test_the_dev_container_runs_commands_that_exist() -> None:
     container = editor(".devcontainer/devcontainer.json")
     for command in commands(container["postCreateCommand"]):

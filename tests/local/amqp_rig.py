@@ -136,8 +136,11 @@ async def side_by_side(request: pytest.FixtureRequest) -> AsyncIterator[None]:
         if test in _scenarios and item.path == request.path:
             _running[test] = asyncio.create_task(_limited(limit, _scenarios[test]))
     yield
-    for left in _running.values():  # of tests that did not run
-        left.cancel()
+    left = set(_running.values())  # of tests that did not run, or run in another worker
+    while left:
+        for each in left:  # again and again, because the SDK may lose a cancellation
+            each.cancel()
+        _, left = await asyncio.wait(left, timeout=1)
     await asyncio.gather(*_running.values(), return_exceptions=True)
     _running.clear()
     forget_open_sockets()

@@ -166,15 +166,6 @@ async def test_events_arrive_in_order_with_sequence_number_offset_and_time(rig: 
 
 
 @scenario
-async def test_a_waiting_reader_receives_a_new_event(rig: HubRig) -> None:
-    sender = await rig.producer()
-    async with rig.reading() as reader:
-        await rig.attached()
-        await send(sender, "a", partition_id=rig.partition_id)
-        assert await reader.wait_for(1) == ["a"]
-
-
-@scenario
 async def test_a_partition_key_chooses_the_partition_and_is_delivered(rig: HubRig) -> None:
     chosen_by = rig.inside().broker
     sender = await rig.producer()
@@ -260,17 +251,6 @@ async def test_a_higher_owner_level_takes_over_the_partition(rig: HubRig) -> Non
             async with rig.reading(owner_level=1) as late:
                 assert "stolen" in str(await late.error())
             assert new.errors == []
-
-
-@scenario
-async def test_consumer_groups_read_independently(rig: HubRig) -> None:
-    await send(await rig.producer(), "a", partition_id=rig.partition_id)
-    async with (
-        rig.reading("g1", owner_level=9) as one,
-        rig.reading("g2", owner_level=1) as other,
-    ):
-        assert await one.wait_for(1) == await other.wait_for(1) == ["a"]
-        assert one.errors == other.errors == []
 
 
 @scenario

@@ -2,12 +2,10 @@
 
 import asyncio
 
-import hypothesis.strategies as st
 import pytest
-from hypothesis import given
 
 from local.amqp_broker import AmqpStandIn
-from local.amqp_broker.frames import FrameBuffer, padded
+from local.amqp_broker.frames import padded
 
 HEADER = b"AMQP\x00\x01\x00\x00"
 
@@ -15,20 +13,6 @@ HEADER = b"AMQP\x00\x01\x00\x00"
 def frame(performative: bytes, kind: int = 0) -> bytes:
     body = bytes((2, kind, 0, 0)) + performative
     return (len(body) + 4).to_bytes(4, "big") + body
-
-
-@given(st.lists(st.binary(max_size=40), max_size=5), st.data())
-def test_frames_are_the_same_however_the_stream_is_split(
-    performatives: list[bytes], data: st.DataObject
-) -> None:
-    frames = [HEADER, *map(frame, performatives)]
-    stream = b"".join(frames)
-    buffer, received, at = FrameBuffer(), [], 0
-    while at < len(stream):
-        end = data.draw(st.integers(at + 1, len(stream)))
-        received += list(buffer.feed(stream[at:end]))
-        at = end
-    assert received == frames
 
 
 @pytest.mark.parametrize(

@@ -6,14 +6,13 @@ import sys
 import time
 from pathlib import Path
 
-import psutil
 import pytest
 from azure.core.exceptions import AzureError
 from azure.storage.queue import QueueServiceClient
 
 import local.azurite
 from local.azurite import FREE_PORTS, Azurite, AzuriteFailed
-from local.node import NodeMissing, find_node
+from local.node import NodeMissing
 
 ROOT = Path(__file__).parents[2]
 DEADLINE_SECONDS = 40.0
@@ -63,15 +62,6 @@ def test_the_error_for_a_missing_package_names_the_command_to_run(
         Azurite().start()
 
 
-def test_the_error_for_a_missing_node_names_the_command_to_run(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.setenv("PATH", "")
-    monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
-    with pytest.raises(NodeMissing, match="Run `make setup`"):
-        find_node()
-
-
 def test_the_error_includes_the_output_of_an_emulator_that_ended(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -80,32 +70,6 @@ def test_the_error_includes_the_output_of_an_emulator_that_ended(
     monkeypatch.setattr(local.azurite, "SCRIPT", script)
     with pytest.raises(AzuriteFailed, match=r"^Azurite ended \(exit code 1\)\nno such luck$"):
         Azurite().start()
-
-
-def test_the_error_includes_the_output_of_an_emulator_that_does_not_listen(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    script = tmp_path / "silent.js"
-    script.write_text("setInterval(() => 0, 1000)")
-    monkeypatch.setattr(local.azurite, "SCRIPT", script)
-    monkeypatch.setattr(local.azurite, "_START_LIMIT_SECONDS", 0.0)
-    azurite = Azurite()
-    with pytest.raises(AzuriteFailed, match=r"^Azurite did not listen within 0 s$"):
-        azurite.start()
-
-
-def test_the_command_ends_when_the_emulator_has_ended() -> None:
-    free_ports = (
-        "import local.azurite as a; a.USUAL_PORTS = a.FREE_PORTS; raise SystemExit(a.main())"
-    )
-    command, pipe = [sys.executable, "-c", free_ports], subprocess.PIPE
-    with subprocess.Popen(command, cwd=ROOT, stdout=pipe, stderr=pipe, text=True) as process:
-        assert process.stdout is not None
-        assert process.stdout.readline().startswith("Azurite is listening")
-        (emulator,) = psutil.Process(process.pid).children()
-        emulator.kill()
-        output, errors = process.communicate(timeout=DEADLINE_SECONDS)
-    assert (process.returncode, output, errors) == (1, "", "Azurite ended (signal 9)\n")
 
 
 def test_the_error_for_a_port_in_use_names_the_port(azurite: Azurite) -> None:

@@ -30,7 +30,6 @@ from local.functions_host import (
     HostConfig,
     HostOptions,
     HostStartFailed,
-    InvocationCounts,
     QueueOptions,
 )
 from local.functions_host.functions import Level
@@ -279,21 +278,6 @@ async def test_no_endpoint_of_the_host_answers_another_site(run_sample: RunSampl
 
 
 class TestStart:
-    @pytest.mark.parametrize(
-        ("changed", "expected"),
-        [
-            ("WorkQueue", r"function work: setting WorkQueue is missing \(needed by '%WorkQueue%'"),
-            ("AzureWebJobsStorage", "work: setting AzureWebJobsStorage is missing"),
-        ],
-    )
-    async def test_the_error_for_a_missing_setting_names_function_and_setting(
-        self, azurite: Azurite, changed: str, expected: str
-    ) -> None:
-        settings = sample_settings(azurite, "work")
-        del settings[changed]
-        with pytest.raises(HostStartFailed, match=expected):
-            await FunctionsHost(SAMPLE_APP, settings=settings).start()
-
     async def test_a_timer_runs_at_startup_and_its_retries_see_the_retry_count(
         self, run_sample: RunSample
     ) -> None:
@@ -317,19 +301,6 @@ class TestStart:
 
 
 class TestStop:
-    async def test_stopping_waits_for_running_invocations_and_none_begins_later(
-        self, run_sample: RunSample
-    ) -> None:
-        async with run_sample() as sample:
-            await sample.give({"seconds": 0.6})
-            await until(lambda: len(sample.journal) == 1, SECONDS_MAX)
-            await sample.host.stop()
-            assert await sample.length(sample.work) == 0
-            late = asyncio.create_task(sample.host.invoke("work", "late"))
-            await asyncio.wait([late])
-            assert (late.cancelled(), len(sample.journal)) == (True, 1)
-        assert sample.host.counts["work"] == InvocationCounts(invocations=1)
-
     async def test_stopping_takes_a_limited_time(
         self, run_sample: RunSample, caplog: pytest.LogCaptureFixture
     ) -> None:
@@ -444,18 +415,6 @@ class TestCommandLine:
         (failed,) = [each for each in started.logged if each["level"] == "ERROR"]
         assert (failed["action"], failed["function"]) == ("invocation_failed", "broken")
         assert "broken on purpose" in failed["traceback"]
-
-    async def test_a_function_that_hangs_does_not_prevent_the_host_from_stopping(
-        self, command_line: Callable[..., Started]
-    ) -> None:
-        started = command_line(SAMPLE_APP, "--drain-seconds", "0.2")
-        async with started.http() as http:
-            request = asyncio.create_task(http.get("/api/block/60"))
-            await asleep(http)
-            started.process.send_signal(signal.SIGINT)
-            with pytest.raises(aiohttp.ClientError):
-                await request
-        assert await started.ended() == (0, "")
 
     async def test_an_app_that_cannot_be_imported_leaves_a_host_without_functions(
         self, command_line: Callable[..., Started], tmp_path: Path

@@ -24,7 +24,6 @@ from azure.eventhub import EventData
 from azure.eventhub.aio import EventHubProducerClient
 from azure.servicebus import ServiceBusMessage
 from azure.servicebus.aio import ServiceBusClient
-from azure.servicebus.amqp import AmqpAnnotatedMessage
 from azure.storage.blob.aio import ContainerClient
 
 from local.amqp_broker.administration import ServiceBusStandIn, service_bus
@@ -34,7 +33,6 @@ from local.functions_host import FunctionsHost, HostOptions
 from local.functions_host.event_hub_invocation import PartitionPlace, batch_invocation
 from local.functions_host.event_hub_reading import CONTAINER
 from local.functions_host.functions import EVENT_HUB_TRIGGER, Binding
-from local.functions_host.service_bus_invocation import body_of
 from shared.ingestion.store.owners import OwnershipStore
 from shared.ingestion.store.tables import TableRows
 from shared.settings.connections import StorageConnection
@@ -352,17 +350,3 @@ def test_an_empty_string_is_lost_from_a_batch_as_in_the_real_host_but_no_byte_st
 
 KINDS = ("", "BINARY")
 PLACE = PartitionPlace("namespace", "hub", "$Default", "3")
-
-
-@pytest.mark.parametrize(
-    ("message", "expected"),
-    [
-        (ServiceBusMessage(None), b""),
-        (AmqpAnnotatedMessage(data_body=[b"in ", b"pieces"]), b"in pieces"),
-        (AmqpAnnotatedMessage(value_body={b"a": [b"b"]}), b'{"a": ["b"]}'),
-        (AmqpAnnotatedMessage(value_body="text"), b"text"),
-        (AmqpAnnotatedMessage(sequence_body=[[1, 2]]), b"[[1, 2]]"),
-    ],
-)
-def test_a_body_is_joined_into_one_byte_string(message: Any, expected: bytes) -> None:
-    assert body_of(message) == expected

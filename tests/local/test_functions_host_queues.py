@@ -18,8 +18,7 @@ from local.demo.hosted_app import hosted_app
 from local.demo.system import APP_DIR, shrunk_host_json
 from local.functions_host import FunctionsHost, HostOptions, InvocationCounts
 from local.functions_host.functions import QUEUE_TRIGGER
-from local.functions_host.queue_listener import QueueListener, next_polling_seconds
-from local.functions_host.storage_queues import MessageEncoding, UndecodableMessage
+from local.functions_host.queue_listener import QueueListener
 from local.functions_host.worker_deaths import APART_MAX, WorkerDeaths
 from local.twins.autoscaling import MemoryCapacityControl, MemoryStateStore
 from shared.autoscaling.acting.actions import action_of
@@ -74,23 +73,6 @@ async def test_the_lease_is_renewed_while_the_function_runs(run_sample: RunSampl
         await sample.give({"seconds": 2.5})
         await sample.wait_for_length(sample.work, 0)
     assert [each["dequeue_count"] for each in sample.journal] == [1]
-
-
-def test_base64_decoding_skips_white_space_replaces_invalid_utf8_and_refuses_the_rest() -> None:
-    assert MessageEncoding.BASE64.decode("aGVs\r\nbG8=") == "hello"
-    assert MessageEncoding.BASE64.decode("/w==") == "\N{REPLACEMENT CHARACTER}"
-    assert MessageEncoding.NONE.decode("grüße") == "grüße"
-    for text in ("hello!", "aGVsbG8", '{"a": 1}', "grüße"):
-        with pytest.raises(UndecodableMessage):
-            MessageEncoding.BASE64.decode(text)
-
-
-def test_polling_slows_down_to_its_maximum() -> None:
-    seconds, pauses = 0.0, []
-    for _ in range(6):
-        seconds = next_polling_seconds(seconds, 1.0, spread=1.0)
-        pauses.append(seconds)
-    assert pauses == [0.1, 0.2, 0.4, 0.8, 1.0, 1.0]
 
 
 # --- the worker dies ------------------------------------------------------------------------------

@@ -1,7 +1,6 @@
 """From a producer to a decision with AMQP, the worker library, tables, queues and HTTP.
 
-In one test, the local host's listener delivers the events. In the other, the test itself delivers
-them, so that it can skip some.
+The test itself delivers the events to the trigger, so that it can skip some.
 """
 
 from __future__ import annotations
@@ -9,15 +8,12 @@ from __future__ import annotations
 import asyncio
 import gzip
 import json
-import re
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
-from typing import Any
 
-import aiohttp
 import pytest
 from azure.eventhub import EventData
 from azure.eventhub.aio import EventHubProducerClient
@@ -43,7 +39,6 @@ from shared.ingestion.store.events import EventStore
 from shared.ingestion.store.tables import TableRows
 from shared.settings.connections import EventHubConnection, StorageConnection, event_hub_connection
 from shared.values.measurements import CAPACITY_METRIC, Metric, MetricValue
-from shared.wiring.app import App
 from tests.builders import encode_metric, resource
 from tests.settings.test_settings import SINGLE
 
@@ -105,7 +100,6 @@ class Delivery:
 
 @dataclass
 class World:
-    app: App
     host: FunctionsHost
     hub: AmqpStandIn
     connection: EventHubConnection
@@ -131,20 +125,13 @@ class World:
         checkpoint = (await self.store.load(self.stream)).checkpoint
         return checkpoint is not None and checkpoint.sequence == sequence
 
-    async def held(self) -> bool:
-        """Whether the host has started a batch that the circuit breaker rejected."""
-        counts = self.host.counts.get("metric_ingest")
-        return counts is not None and counts.failures > 0
-
     async def samples(self, name: str) -> list[float]:
         histories = (await self.state.load(RESOURCE.name)).state.histories
         return [sample.value for sample in histories[name].samples] if name in histories else []
 
 
 @pytest.fixture
-async def world(
-    request: pytest.FixtureRequest, azurite: Azurite, monkeypatch: pytest.MonkeyPatch
-) -> AsyncIterator[World]:
+async def world(azurite: Azurite, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[World]:
     monkeypatch.setattr("scaling_rules.resources", lambda _settings: [RESOURCE])
     storage = StorageConnection("Storage", azurite.connection_string)
     store, state = EventStore(TableRows(storage)), TableStateStore(storage)
@@ -158,21 +145,18 @@ async def world(
             "AzureWebJobsStorage": azurite.connection_string,
             "EventHubConnection": hub.connection_string,
             "BreakerApprovalKey": "k" * 32,
-            "AppUrl": "https://my-app.azurewebsites.net",
-            "BreakerBreakSeconds": "3600",
             "MetricCollectorSchedule": ONCE_A_YEAR,
             "ReconcilerSchedule": ONCE_A_YEAR,
             "LogRetentionSchedule": ONCE_A_YEAR,
             "IngestTailSchedule": ONCE_A_YEAR,
         }
-        by_hand = {EVENT_HUB_TRIGGER: Delivery} if request.param is Delivery else {}
-        listeners = {**LISTENERS, **by_hand}
+        listeners = {**LISTENERS, EVENT_HUB_TRIGGER: Delivery}
         host = FunctionsHost(
             APP_DIR, settings=settings, config=shrunk_host_json(), listeners=listeners
         )
-        async with hosted_app(host) as app:
+        async with hosted_app(host):
             stream = Stream(connection.namespace, HUB, "$Default", "0")
-            yield World(app, host, hub, connection, store, state, stream)
+            yield World(host, hub, connection, store, state, stream)
     await store.close()
     await state.close()
 
@@ -203,7 +187,6 @@ async def until(met: Callable[[], Awaitable[bool]]) -> None:
         await asyncio.sleep(0.05)
 
 
-@pytest.mark.parametrize("world", [Delivery], indirect=True, ids=["by hand"])
 async def test_events_lead_to_a_decision_despite_skips_repetitions_and_an_undelivered_tail(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -235,37 +218,3 @@ async def test_events_lead_to_a_decision_despite_skips_repetitions_and_an_undeli
     (letter,) = await world.store.dead_letters(world.stream, None, 10)
     assert (letter.letter.sequence, letter.letter.body) == (4, b"nonsense")
     assert await world.store.outbox(world.stream, 10) == []
-
-
-@pytest.mark.parametrize("world", [None], indirect=True, ids=["listener"])
-async def test_an_operator_isolates_and_closes_the_circuit_breaker_over_http(world: World) -> None:
-    await world.produce(own(1, 1))
-    await until(lambda: world.reached(0))
-    breakers = f"{world.host.url}/api/breakers/metric_ingest"
-    async with aiohttp.ClientSession() as session:
-
-        async def ask(method: str, path: str = "", **options: Any) -> tuple[int, str]:
-            if path in ("/isolate", "/status"):
-                options["headers"] = {"x-functions-key": world.host.keys.host}
-            async with session.request(method, f"{breakers}{path}", **options) as answer:
-                return answer.status, await answer.text()
-
-        assert (await ask("POST", "/isolate", json={"reason": "deploying"}))[0] == 200
-        await world.produce(own(2, 0))
-        await until(world.held)
-        _, status_text = await ask("GET", "/status")
-        assert json.loads(status_text)["backlog"] == [
-            {"partition_id": "0", "events": 1, "remark": ""}
-        ]
-        assert (await ask("GET"))[0] == 401
-        controller = world.app.ingestion.breaker_controller
-        opened = (await controller.breakers.load()).breaker
-        token = controller.link_of(opened).partition("?token=")[2]
-        status, page = await ask("GET", params={"token": token})
-        assert status == 200
-        assert "deploying" in page
-        hidden = re.search(r'name="token" value="([^"]+)"', page)
-        assert hidden is not None
-        status, page = await ask("POST", "/close", data={"token": hidden[1]})
-        assert (status, "Events flow again" in page) == (200, True)
-    await until(lambda: world.reached(1))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from datetime import timedelta
-from typing import Any
 
 import pytest
 
@@ -55,20 +54,6 @@ class Monitor:
         for value in values:
             time = NOW - timedelta(minutes=minutes_ago)
             self.metrics.record(BUS, "CompleteMessage", time, value, entity)
-
-
-def points(reply: Reply) -> list[Any]:
-    assert reply.status == 200, reply.body
-    (metric,) = json.loads(reply.body)["value"]
-    return [point.get("total") for series in metric["timeseries"] for point in series["data"]]
-
-
-def test_a_minute_without_data_has_no_value_and_one_of_a_zero_filled_metric_is_zero() -> None:
-    monitor = Monitor()
-    monitor.record(3, 2, 5)
-    assert points(monitor.one()) == [None, None, 7, None, None]
-    monitor.bus.metrics["CompleteMessage"] = True
-    assert points(monitor.one()) == [0, 0, 7, 0, 0]
 
 
 @pytest.mark.parametrize(

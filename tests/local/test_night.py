@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import json
 import warnings
-from collections import Counter
 from dataclasses import replace
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, date, datetime
 from pathlib import Path
 
 import pytest
@@ -19,7 +17,6 @@ from local.demo import night, night_telemetry
 from local.demo.system import APP_DIR, local_system
 from local.demo.traces import Trace, load_trace
 from local.demo.view import _night
-from shared.sampling.records import read_line
 from shared.settings.connections import StorageConnection
 from shared.trends.nightly import runs
 from shared.trends.nightly.model import Demand, Job, JobPhase, RunPolicy, RunState
@@ -28,27 +25,6 @@ from shared.trends.submitters.local import LocalSubmitter
 from tests.local.polling import POLL_SECONDS, until
 
 TODAY = date(2026, 3, 2)
-
-
-def test_the_telemetry_has_the_export_format_and_the_intended_defects() -> None:
-    files = list(night_telemetry.files(TODAY, 9))
-    outcomes = [
-        type(outcome).__name__
-        for file in files
-        for line in file.content.splitlines()
-        for outcome in read_line(line)
-    ]
-    assert len(outcomes) - outcomes.count("Record") == 1, (
-        "only the line that ends in the middle is unreadable"
-    )
-    files_by_day = Counter(file.day for file in files)
-    assert set(files_by_day.values()) == {len(night_telemetry.OPEN_HOURS)}
-    last = [file for file in files if file.day == TODAY - timedelta(days=1)]
-    lines = [line for file in last for line in file.content.splitlines() if line.endswith(b"}")]
-    events = Counter(json.loads(line)["Name"] for line in set(lines))
-    assert events["OrderConfirmed"] < 0.5 * events["OrderPlaced"]
-    assert {json.loads(line)["ItemCount"] for line in lines} == {night_telemetry.ITEM_COUNT}
-    assert files == list(night_telemetry.files(TODAY, 9)), "the files depend on the seed only"
 
 
 def is_page(path: Path) -> bool:

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any, Literal
 
 import pytest
 from openapi_spec_validator import validate
 
 from local import http_reference, openapi
 from local.functions_host.routes import compile_route
-from local.json_schema import NoSchema, Schemas
 from local.openapi import Undescribed
 from shared.web import board
 from tests.bindings.test_functions_and_keys import HTTP
@@ -46,11 +44,6 @@ def test_every_http_function_is_described_with_its_route_method_and_key() -> Non
     assert described == expected | dict.fromkeys(of_resources, True)
 
 
-def test_the_problems_of_wrong_settings_are_described_as_a_reply_of_the_dashboard() -> None:
-    replies = openapi.document()["paths"]["/dashboard"]["get"]["responses"]
-    assert set(replies["503"]["content"]) == {"text/html", "application/json"}
-
-
 @pytest.mark.parametrize("route", ["resources", "resources/{name}/{view}", "resources/{other}"])
 def test_a_route_that_does_not_fit_the_model_of_its_address_is_an_error(
     route: str, monkeypatch: pytest.MonkeyPatch
@@ -69,9 +62,3 @@ def test_every_form_of_a_route_with_optional_parts_is_described() -> None:
         assert lengths == set(range(parts - optional, parts + 1)), function.name
         leads = compile_route("", function.route)
         assert None not in [leads.match(each.route) for each in function.forms], function.name
-
-
-@pytest.mark.parametrize("kind", [set[str], dict[int, str], Literal["a"], object])
-def test_a_type_without_a_schema_is_an_error(kind: Any) -> None:
-    with pytest.raises(NoSchema):
-        Schemas().of(kind)

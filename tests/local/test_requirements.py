@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import re
 import sys
-import tomllib
 from collections.abc import Iterator
 from functools import cache
 from importlib.metadata import distributions, requires
@@ -174,15 +173,3 @@ def test_every_locked_package_has_a_hash_and_no_address(lock: Path) -> None:
 def test_development_uses_the_versions_that_are_installed_elsewhere(lock: str) -> None:
     every, some = pins(FOLDER / "dev.txt"), pins(FOLDER / f"{lock}.txt")
     assert {name: found for name, found in some.items() if every.get(name) != found} == {}
-
-
-def test_every_extra_reads_its_packages_from_one_existing_file() -> None:
-    tables = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
-    dynamic = tables["tool"]["setuptools"]["dynamic"]
-    extras = dynamic["optional-dependencies"]
-    files = [file for extra in extras.values() for file in extra["file"]]
-    names = "local amqp backtest spark sql dev"
-    assert set(extras) == set(names.split())
-    assert [file for file in files if not (ROOT / file).is_file()] == []
-    others = {file for name in extras for file in extras[name]["file"] if name != "dev"}
-    assert others | {"requirements/dev.in"} == set(extras["dev"]["file"])

@@ -4,9 +4,7 @@ from collections.abc import AsyncIterator
 from datetime import timedelta
 
 import pytest
-from azure.core.exceptions import HttpResponseError, ResourceNotFoundError
-from azure.servicebus import ServiceBusMessage
-from azure.servicebus.aio import ServiceBusClient
+from azure.core.exceptions import HttpResponseError
 from azure.servicebus.aio.management import ServiceBusAdministrationClient
 from azure.servicebus.management import EntityStatus, FalseRuleFilter
 
@@ -26,35 +24,6 @@ async def bus() -> AsyncIterator[Bus]:
 async def admin(bus: Bus) -> AsyncIterator[ServiceBusAdministrationClient]:
     async with administration_client(bus.administration) as client:
         yield client
-
-
-async def test_administration_shows_the_entities_and_messages_of_the_broker(
-    bus: Bus, admin: ServiceBusAdministrationClient
-) -> None:
-    properties = QueueProperties(
-        lock_duration=timedelta(seconds=20.5), duplicate_window=timedelta(hours=48)
-    )
-    namespace = bus.inside().namespace
-    namespace.declare_queue("jobs", properties)
-    namespace.declare_topic("news")
-    namespace.declare_subscription("news", "mail")
-    async with (
-        ServiceBusClient.from_connection_string(bus.connection.connection_string) as client,
-        client.get_queue_sender("jobs") as sender,
-        client.get_topic_sender("news") as news,
-    ):
-        await sender.send_messages(ServiceBusMessage("one"))
-        await news.send_messages([ServiceBusMessage("one"), ServiceBusMessage("two")])
-    assert (await admin.get_queue_runtime_properties("Jobs")).active_message_count == 1
-    assert (await admin.get_topic_runtime_properties("news")).subscription_count == 1
-    mail = await admin.get_subscription_runtime_properties("news", "mail")
-    assert (mail.name, mail.active_message_count) == ("mail", 2)
-    queue = await admin.get_queue("jobs")
-    assert queue.lock_duration == timedelta(seconds=20.5)
-    assert queue.duplicate_detection_history_time_window == timedelta(hours=48)
-    for missing in (admin.get_queue("none"), admin.get_subscription("news", "none")):
-        with pytest.raises(ResourceNotFoundError):
-            await missing
 
 
 @pytest.mark.parametrize("status", EntityStatus)

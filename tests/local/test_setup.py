@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
 import subprocess
 import sys
-import tempfile
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -119,12 +116,6 @@ def test_a_target_of_make_installs_what_it_needs(target: str, installed: list[st
     assert re.findall(r"^sh local/setup.sh (.*)$", done.stdout, re.MULTILINE) == installed
 
 
-def test_where_node_is_missing_it_is_installed_before_azurite(machine: Machine) -> None:
-    machine.tool("node", "#!/bin/sh\nexit 1\n")
-    machine.setup("app", "local")
-    assert machine.installed.splitlines()[2:] == [f"{PIP} -r requirements/node.txt"]
-
-
 @pytest.mark.parametrize(
     ("absent", "names", "blocks", "said"),
     [
@@ -201,37 +192,3 @@ def test_the_amqp_library_is_compiled_when_it_is_missing_and_a_compiler_is_there
     assert ("-r requirements/amqp.txt" in machine.installed) is tried
     failed = machine.setup("amqp", LACKS=lacks, PIP_FAILS_FOR="amqp", PIP_SAYS=NO_SPACE)
     assert (failed.returncode, NO_SPACE in failed.stderr) == (0, tried)
-
-
-@pytest.fixture
-def open_folder() -> Iterator[Path]:
-    """A folder that other users can read, unlike those of pytest."""
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        (folder / "local").mkdir()
-        shutil.copy(ROOT / "local" / "setup.sh", folder / "local")
-        yield folder
-
-
-@pytest.mark.parametrize("unwritable", [".", ".venv", "local/node_modules"])
-def test_a_folder_that_cannot_be_written_is_named_and_nothing_else(
-    open_folder: Path, unwritable: str
-) -> None:
-    for each in (".", ".venv", "local", "local/node_modules"):
-        (open_folder / each).mkdir(exist_ok=True)
-        (open_folder / each).chmod(0o555 if each == unwritable else 0o777)
-    nobody = 65534 if os.geteuid() == 0 else None
-    done = subprocess.run(
-        ["sh", "local/setup.sh", "dev"],
-        cwd=open_folder,
-        capture_output=True,
-        text=True,
-        check=False,
-        user=nobody,
-    )
-    for each in (".", "local"):
-        (open_folder / each).chmod(0o777)
-    assert done.returncode == 1
-    assert f"cannot write to {(open_folder / unwritable).resolve()}.\n" in done.stderr
-    assert "venv:" not in done.stderr
-    assert len(done.stderr.splitlines()) == 2

@@ -1,4 +1,7 @@
-"""A short `make soak`: two real processes, a functions host and a runner, with two kills."""
+"""A short `make soak`: of a functions host and a runner, the host is killed.
+
+tests/ingestion/test_own_handler.py kills a runner.
+"""
 
 from __future__ import annotations
 
@@ -12,8 +15,8 @@ SECONDS_MAX = 115
 
 
 def test_killed_processes_lose_and_repeat_nothing() -> None:
-    command = [sys.executable, "-m", "bench.soak", "--kills", "2", "--events", "600"]
-    options = ["--processes", "2", "--hosts", "1", "--partitions", "2", "--interval", "2"]
+    command = [sys.executable, "-m", "bench.soak", "--kills", "1", "--events", "300"]
+    options = ["--processes", "2", "--hosts", "1", "--partitions", "2", "--interval", "1"]
     ended = subprocess.run(
         [*command, *options, "--seed", "4"],
         cwd=ROOT,
@@ -23,7 +26,5 @@ def test_killed_processes_lose_and_repeat_nothing() -> None:
     )
     assert ended.returncode == 0, ended.stdout.decode() + ended.stderr.decode()[-4000:]
     figures = json.loads(ended.stdout)
-    assert figures["events"] == 600
-    assert figures["kills"] == 2
-    assert (figures["killed_hosts"], figures["killed_runners"]) == (1, 1)
+    assert (figures["events"], figures["killed_hosts"]) == (300, 1)
     assert figures["partitions_that_lost_their_reader"] > 0

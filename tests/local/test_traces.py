@@ -34,11 +34,9 @@ def rows(*samples: tuple[str, object]) -> str:
         "\ufefftime,arrivals\n2024-05-01T12:00:00Z,3\n2024-05-01T12:01:00Z,4\n",
         "Time , ARRIVALS\n2024-05-01T12:00:00Z,3\n2024-05-01T12:01:00Z,4\n",
         "\n\ntime,arrivals\r\n\r\n2024-05-01T12:00:00Z,3\r\n , \r\n2024-05-01T12:01:00Z, 4",
-        "host,arrivals,time\na,3,2024-05-01T12:00:00Z\nb,4,2024-05-01T12:01:00Z\n",
-        'time,arrivals\n"2024-05-01T12:00:00Z","3"\n"2024-05-01T12:01:00Z","4"\n',
         "time,arrivals\n2024-05-01T08:00:00-04:00,3\n2024-05-01T12:01:00Z,4\n",
     ],
-    ids=["byte order mark", "case", "blank lines", "other columns", "quotes", "an offset"],
+    ids=["byte order mark", "case", "blank lines", "an offset"],
 )
 def test_harmless_differences_in_a_file_cause_no_notice(trace_file: Path, text: str) -> None:
     assert read(trace_file, text) == Trace(NOON, (3.0, 4.0))
@@ -56,11 +54,6 @@ def test_harmless_differences_in_a_file_cause_no_notice(trace_file: Path, text: 
             [(f"2024-05-01T12:0{n // 60}:{n % 60:02}Z", 1) for n in range(90)],
             [60, 30],
             "rows 1 s apart: summed into minutes",
-        ),
-        (
-            [("2024-05-01T12:00Z", 10), ("2024-05-01T12:05Z", 20)],
-            [2] * 5 + [4] * 5,
-            "rows 5 min apart: spread evenly over minutes",
         ),
         (
             [("2024-05-01T12:00:00Z", 9), ("2024-05-01T12:01:30Z", 18)],
@@ -83,14 +76,6 @@ def test_what_is_changed_while_reading_is_told(
     assert trace.notices == (notice,)
 
 
-def test_missing_minutes_become_zero_and_are_told(trace_file: Path) -> None:
-    times = ("12:00", "12:01", "12:04", "12:05")
-    trace = read(trace_file, rows(*((f"2024-05-01T{time}Z", 2) for time in times)))
-    assert trace.arrivals == (2, 2, 0, 0, 2, 2)
-    assert trace.missing is not None
-    assert trace.missing.text == "2 missing steps of 1 min, the first before line 4"
-
-
 A = "2024-05-01T12:00Z"
 B = "2024-05-01T12:01Z"
 
@@ -98,38 +83,21 @@ B = "2024-05-01T12:01Z"
 @pytest.mark.parametrize(
     ("text", "line", "problem", "fix"),
     [
-        ("", 1, "empty", "time,arrivals"),
-        ("\n \n", 1, "empty", "time,arrivals"),
         ("time,arrivals\n", 2, "no row", "Add"),
         ("when,arrivals\nnoon,1\n", 1, "'when,arrivals' has no column of times", "time,arrivals"),
         (f"time,what\n{A},many\n", None, "no column of CSV holds numbers", "time,arrivals"),
-        (f"time,arrivals\n{A}\n", 2, "has 1 fields", "one value for each column"),
-        (f"time,arrivals\n{A},1,5\n", 2, "has 3 fields", "a point in decimals"),
-        (rows((A, 1), (B, "many")), 3, "'many' is not a number", "number of items"),
         (rows((A, "")), 2, "'' is not a number", "number of items"),
-        (rows((A, "1_000")), 2, "'1_000' is not a number", "number of items"),
-        (rows((A, "nan"), (B, "null")), 2, "no row has one", "number of items"),
-        (rows((A, "-inf")), 2, "'-inf' is not a finite number", "number of items"),
         (rows((A, -1)), 2, "'-1' is negative", "number of items"),
         (rows((A, 1e13)), 2, "above 1e+12", "unit"),
         (rows(("yesterday", 1)), 2, "'yesterday' is not a time", "ISO 8601"),
         (rows(("0001-01-01T00:00+14:00", 1)), 2, "is at the end of the calendar", "2 to 9998"),
-        (rows(("9999-12-31T23:59Z", 1)), 2, "is at the end of the calendar", "2 to 9998"),
-        (rows(("0001-01-01T00:00Z", 1)), 2, "is at the end of the calendar", "2 to 9998"),
         (rows((A, 1), (A, 2)), 3, "is already on line 2", "delete one"),
         (rows((A, 1), ("2024-05-01T13:00Z", 2)), 3, "60 min apart", "30 min"),
-        (rows((A, 1), ("2024-05-01T12:00:00.5Z", 2)), 3, "0.5 s apart", "1 s"),
         (
             rows(*((f"2024-05-01T12:00:00.{at:03}Z", 1) for at in (0, 20, 41, 60, 950))),
             3,
             "0.02 s apart",
             "number of events in each minute",
-        ),
-        (
-            rows((A, 1), (B, 1), ("2024-05-01T12:02Z", 1), ("2024-05-01T12:02:30Z", 1)),
-            5,
-            "30 s after the row before",
-            "one step",
         ),
         (
             rows((A, 1), (B, 1), ("2034-05-01T12:02Z", 1)),
@@ -197,12 +165,8 @@ def test_the_bundled_trace_has_three_whole_days_and_no_notices() -> None:
     assert (sum(trace.arrivals), max(trace.arrivals)) == (307_145, 409)
 
 
-@pytest.mark.parametrize(
-    ("minutes", "first", "arrivals"),
-    [(2, 3, (4.0, 5.0)), (1, 4, (5.0,)), (9, 0, (1.0, 3.0, 0.0, 4.0, 5.0, 1.0))],
-)
-def test_the_busiest_part_has_the_most_arrivals(
-    minutes: int, first: int, arrivals: tuple[float, ...]
-) -> None:
-    part = busiest(Trace(NOON, (1.0, 3.0, 0.0, 4.0, 5.0, 1.0)), minutes)
-    assert (part.start, part.arrivals) == (NOON + timedelta(minutes=first), arrivals)
+def test_the_busiest_part_has_the_most_arrivals() -> None:
+    trace = Trace(NOON, (1.0, 3.0, 0.0, 4.0, 5.0, 1.0))
+    part = busiest(trace, 2)
+    assert (part.start, part.arrivals) == (NOON + timedelta(minutes=3), (4.0, 5.0))
+    assert busiest(trace, 9).arrivals == trace.arrivals

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime
 
@@ -80,13 +79,3 @@ async def test_the_messages_can_be_received_by_a_client(world: World) -> None:
         await receiver.complete_message(message)
     assert await world.waiting_at(1) == 89
     assert await world.waiting_at(60) == 0
-
-
-async def test_the_messages_that_come_and_those_that_are_finished_are_counted(
-    world: World,
-) -> None:
-    counted = Counter[str]()
-    world.traffic.count = lambda metric, messages: counted.update({metric: messages})
-    for minute in (0.5, 1, 3, 3):
-        await world.waiting_at(minute)
-    assert counted == {"IncomingMessages": 200, "CompleteMessage": 30}

@@ -1,9 +1,8 @@
 """The simulated workload: the fluid queue, the replay of a trace, and the default rate."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -23,15 +22,6 @@ def trace_of(*arrivals: float) -> Trace:
 
 class TestTheQueue:
     queue = FluidQueue(instance_rate_per_minute=10.0, start_up_minutes=3.0)
-
-    def test_load_above_capacity_waits_and_the_highest_age_within_a_step_is_recorded(self) -> None:
-        """A minute of high load, then one of low load: the age peaks where the first one ends."""
-        state = self.queue.step(self.queue.start(1), arrivals=30)
-        assert state.backlog == pytest.approx(20)
-        assert state.age_minutes == pytest.approx(2 / 3)
-        state = self.queue.step(state, arrivals=1, minutes=4.0)
-        assert (state.backlog, state.age_minutes) == (0, 0)
-        assert state.counters.age_max_minutes == pytest.approx(2.0)
 
     @pytest.mark.parametrize(
         ("before", "after", "standing", "start_up"),
@@ -54,12 +44,6 @@ class TestTheQueue:
         assert state.capacity.effective == 1
         assert self.queue.step(state, 0, minutes=0.2).capacity.effective == 4
 
-    def test_repeating_an_order_does_not_restart_the_start_up_time(self) -> None:
-        state = self.queue.order(self.queue.start(1), 4)
-        state = self.queue.order(self.queue.step(state, 0, minutes=2.0), 4)
-        state = self.queue.step(state, 0, minutes=1.0)
-        assert state.capacity.effective == 4
-
     def test_orders_take_effect_one_after_the_other_and_scale_in_at_once(self) -> None:
         state = self.queue.order(self.queue.start(5), 8)
         state = self.queue.order(self.queue.step(state, 0, minutes=1.0), 6)
@@ -70,20 +54,6 @@ class TestTheQueue:
         assert state.capacity.effective == 2
         counters = self.queue.step(state, 0, minutes=10.0).counters
         assert (counters.ordered_min, counters.ordered_max) == (2, 9)
-
-    @pytest.mark.parametrize(
-        ("act", "problem"),
-        [
-            *[(lambda q, n=n: q.step(q.start(1), 0, n), "above 0") for n in (0, -1, NAN, INF)],
-            *[(lambda q, n=n: q.step(q.start(1), n), "arrival rate") for n in (-1, NAN, INF)],
-            (lambda queue: queue.start(-1), "capacity"),
-            (lambda queue: queue.order(queue.start(1), -1), "capacity"),
-            (lambda _: FluidQueue(-1.0), "instance_rate_per_minute"),
-        ],
-    )
-    def test_impossible_values_are_refused(self, act: Callable[..., Any], problem: str) -> None:
-        with pytest.raises(ValueError, match=problem):
-            act(self.queue)
 
 
 MOVES = st.lists(
@@ -105,16 +75,6 @@ def run(queue: FluidQueue, moves: list[tuple[float, float, int | None]]) -> list
 
 
 class TestTheQueueWhateverHappens:
-    @given(moves=MOVES, rate=st.floats(0, 100), start_up=st.floats(0, 10))
-    def test_every_item_that_arrived_is_drained_or_waiting(
-        self, moves: list[tuple[float, float, int | None]], rate: float, start_up: float
-    ) -> None:
-        state = run(FluidQueue(rate, start_up), moves)[-1]
-        assert state.counters.arrivals == pytest.approx(sum(move[0] for move in moves))
-        assert state.counters.arrivals == pytest.approx(
-            state.counters.drained + state.backlog, abs=1e-6
-        )
-
     @given(moves=MOVES, rate=st.floats(0, 100), start_up=st.floats(0, 10))
     def test_backlog_age_and_capacity_stay_within_their_bounds(
         self, moves: list[tuple[float, float, int | None]], rate: float, start_up: float
@@ -145,33 +105,6 @@ class TestTheQueueWhateverHappens:
 
 
 class TestTheWorkload:
-    def test_the_workload_replays_the_trace_minute_by_minute(self) -> None:
-        workload = Workload(trace_of(10, 30, 0), instance_rate_per_minute=10, start_up_minutes=3)
-        backlogs = []
-        for minute in (1, 2, 3, 4):
-            workload.advance_to(minute)
-            backlogs.append(workload.backlog)
-        assert backlogs == pytest.approx([0, 20, 10, 0])
-
-    @given(stops=st.lists(st.floats(0, 5), max_size=20))
-    def test_the_number_of_calls_does_not_change_the_result(self, stops: list[float]) -> None:
-        asked, left_alone = (
-            Workload(trace_of(10, 50, 3, 40), instance_rate_per_minute=12) for _ in range(2)
-        )
-        for stop in sorted(stops):
-            asked.advance_to(stop)
-        for workload in (asked, left_alone):
-            workload.advance_to(5)
-        assert asked.backlog == pytest.approx(left_alone.backlog)
-        assert asked.age_minutes == pytest.approx(left_alone.age_minutes, abs=1e-6)
-        assert asked.counters.arrivals == pytest.approx(103)
-
-    def test_memory_depends_on_the_waiting_minutes_and_not_on_the_calls(self) -> None:
-        workload = Workload(trace_of(*range(1, 11)), starting_capacity=0)
-        for tick in range(1001):
-            workload.advance_to(tick / 100)
-        assert len(workload.state.cohorts) == 10
-
     def test_an_order_takes_effect_after_the_start_up_time(self) -> None:
         workload = Workload(trace_of(*[20] * 10), instance_rate_per_minute=10, start_up_minutes=2.0)
         workload.advance_to(1.5)
@@ -181,14 +114,6 @@ class TestTheWorkload:
         workload.advance_to(10)
         assert workload.backlog == 0
         assert workload.counters.age_max_minutes == pytest.approx(1.75)
-
-    def test_time_must_not_go_back(self) -> None:
-        workload = Workload(trace_of(1, 2))
-        workload.advance_to(1.5)
-        workload.advance_to(1.5)
-        for minute in (1.4, math.nan, math.inf):
-            with pytest.raises(ValueError, match="cannot go from minute"):
-                workload.advance_to(minute)
 
     @pytest.mark.parametrize(
         ("arrivals", "rate"),

@@ -53,7 +53,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if not trying.survives_unchanged(changes, trees):
         _print("a change that changes nothing was noticed, so the tests cannot be run as they are")
         return 2
-    survivors = list(trying.survivors(changes, trees))
+    survivors = list[Change]()
+    for number, (change, survives) in enumerate(trying.results(changes, trees), 1):
+        _print(f"{number}/{len(changes)} {'survives' if survives else 'dies'}: {change}")
+        survivors += [change] * survives
     SURVIVORS.write_text(json.dumps([str(each) for each in survivors]))
     code = report(by_hand, made, survivors)
     _print(f"{len(changes)} changes took {time.monotonic() - begun:.0f} s")

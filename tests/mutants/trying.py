@@ -87,8 +87,8 @@ def reaching(change: Change, contexts: Mapping[int, Sequence[str]]) -> Check:
     return change.check._replace(tests=tuple(sorted(tests)) or selected)
 
 
-def survivors(changes: Sequence[Change], trees: Sequence[Path]) -> Iterator[Change]:
-    """Make each change in one of the trees. Yield those with which nothing fails."""
+def results(changes: Sequence[Change], trees: Sequence[Path]) -> Iterator[tuple[Change, bool]]:
+    """Make each change in one of the trees. Yield each with whether it survives."""
     waiting = list(enumerate(changes, 1))[::-1]
     free = list(trees)
     running = dict[int, tuple[Change, Path, float]]()
@@ -102,8 +102,7 @@ def survivors(changes: Sequence[Change], trees: Sequence[Path]) -> Iterator[Chan
             change, tree, _ = running.pop(process)
             shutil.copy2(ROOT / change.file, tree / change.file)
             free.append(tree)
-            if status == 0:
-                yield change
+            yield change, status == 0
             continue
         for child, (_, _, begun) in running.items():
             if time.monotonic() - begun > SECONDS_MAX:
@@ -115,7 +114,7 @@ def survives_unchanged(changes: Sequence[Change], trees: Sequence[Path]) -> bool
     """Whether the tests of one change pass without it, run as with it. Otherwise, no change that
     they notice would prove anything."""
     one = min(changes, key=lambda change: len(change.check.tests) or SEEDS)
-    return bool(list(survivors([replace(one, new=one.old)], trees)))
+    return all(alive for _, alive in results([replace(one, new=one.old)], trees))
 
 
 def _start(change: Change, tree: Path, number: int) -> int:

@@ -363,7 +363,8 @@ async def test_nothing_needs_attention_when_nothing_is_wrong() -> None:
     newest = decided(
         Recommendation(2, "holding"), evidence={"backlog": 4, "arrivals_per_minute": 1}
     )
-    store = Kept(Case("", "", newest=newest))
+    young = state([5, 5], 2, desired(requested_at=ago(200)))
+    store = Kept(Case("", "", newest=newest, state=young))
     assert "Nothing needs attention" in await page(
         Board({"plan-1": resource()}, store, RecentLog(store), MINUTES)
     )

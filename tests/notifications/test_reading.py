@@ -83,22 +83,6 @@ async def test_while_sending_fails_no_event_is_skipped_and_the_reading_stays_bou
     assert [news.news_id for news in await world.minute()] == ["2"]
 
 
-async def test_the_progress_of_a_failing_source_does_not_affect_the_other_sources() -> None:
-    world, other = Reading(), Reading()
-    sources = {"world": world.source, "other": other.source}
-
-    async def minute() -> None:
-        world.now += MINUTE
-        await flow.send_due_notifications(sources, world.records, world.recipient, INTERVALS)
-
-    await minute()
-    world.broken = True
-    for _ in range(10):
-        await minute()
-    assert set(world.asked[1:]) == {NOW + MINUTE - OVERLAP}
-    assert other.asked[-1] == world.now - MINUTE - OVERLAP
-
-
 class FailingStore(MemoryNotificationStore):
     """Cannot save the progress: another instance is faster, or the table is gone."""
 

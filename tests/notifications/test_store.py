@@ -71,24 +71,6 @@ async def test_a_record_is_read_back_and_only_replaced_under_its_version(
     assert replace(now, version=None) == replace(over, version=None)
 
 
-async def test_the_progress_of_a_source_is_only_replaced_under_its_version(
-    store: NotificationStore,
-) -> None:
-    source, first = f"dead letters {NOW}", SourceProgress(NOW + timedelta(seconds=0.25))
-    assert source not in (await store.read()).progress
-    await store.save_progress(source, first)
-    kept = (await store.read()).progress[source]
-    assert kept.until == first.until
-    later = replace(kept, until=NOW + timedelta(minutes=1))
-    await store.save_progress(source, later)
-    for stale in (later, first):
-        with pytest.raises(NotificationConflict):
-            await store.save_progress(source, stale)
-    history = await store.read()
-    assert history.progress[source].until == later.until
-    assert source not in {subject for _, subject in history.records}
-
-
 # --- random calls -----------------------------------------------------------------------------
 
 TIMES = st.sampled_from((NOW, ago(3600), ago(0.123456), ago(-86400)))

@@ -63,7 +63,7 @@ from shared.wiring import ingestion, runner
 from shared.wiring.app import App
 from shared.wiring.nightly import FABRIC
 from tests.bindings.test_functions_and_keys import EVERYTHING
-from tests.bindings.test_messaging_functions import imported
+from tests.bindings.test_ingestion_functions import imported
 from tests.builders import NOW
 
 KEYS = "SharedAccessKeyName=n;SharedAccessKey=a2V5"
@@ -594,29 +594,6 @@ async def test_the_trigger_cancels_a_call_after_200_seconds_at_the_latest(
         with noted(ingestion, "limited") as seen:
             await app.ingestion.pipeline("0")
         assert seen["seconds"] == seconds
-
-
-@pytest.mark.parametrize(
-    ("environ", "service", "signals", "sampler_is_set"),
-    [
-        ({}, "app-service-autoscaler", export.SIGNALS, False),
-        ({"WEBSITE_SITE_NAME": "my-app"}, "my-app", export.SIGNALS, False),
-        (
-            {"OTEL_TRACES_EXPORTER": " None", "OTEL_METRICS_EXPORTER": "otlp"},
-            "app-service-autoscaler",
-            export.SIGNALS - {"traces"},
-            False,
-        ),
-        ({"OTEL_TRACES_SAMPLER": "always_on"}, "app-service-autoscaler", export.SIGNALS, True),
-    ],
-)
-async def test_variables_of_azure_and_of_opentelemetry_arrive_in_the_export(
-    environ: Mapping[str, str], service: str, signals: frozenset[str], sampler_is_set: bool
-) -> None:
-    endpoint = {"OTEL_EXPORTER_OTLP_ENDPOINT": COLLECTOR}
-    async with App({**EVERYTHING, **endpoint, **environ}) as app:
-        to = destinations(app)
-    assert (to.service_name, to.signals, to.sampler_is_set) == (service, signals, sampler_is_set)
 
 
 # --- settings that arrive through a function ----------------------------------------------------

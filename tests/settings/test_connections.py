@@ -122,10 +122,8 @@ async def test_a_developer_may_log_in_with_the_settings_of_a_deployed_app(
 @pytest.mark.parametrize(
     ("environ", "problem"),
     [
-        ({"fullyQualifiedNamespace": "sb-shop"}, "One__fullyQualifiedNamespace = 'sb-shop': must"),
         ({"fullyQualifiedNamespace": f"https://{HOST}/orders"}, "One__fullyQualifiedNamespace"),
         ({"fullyQualifiedNamespace": f"Endpoint=sb://{HOST};{KEY}"}, "One__fullyQualifiedName"),
-        ({"fullyQualifiedNamespace": f"http://{HOST}"}, "One__fullyQualifiedNamespace"),
         ({"fullyQualifiedNamespace": f"'{HOST}'"}, "One__fullyqualifiednamespace: remove the quo"),
         ({"credential": "workloadidentity"}, "One__credential = 'workloadidentity': must be mana"),
         ({"clientId": "c", "managedIdentityResourceId": USER_ASSIGNED}, "only one of them"),
@@ -136,11 +134,9 @@ async def test_a_developer_may_log_in_with_the_settings_of_a_deployed_app(
         ({"clientCertificate": "thumb"}, "One__clientcertificate: must be one of fullyQualifiedN"),
         ({"clientId": REFERENCES[0]}, f"One__clientid: {UNRESOLVED}"),
         ({"": f"Endpoint=sb://{HOST}/;SharedAccessKeyName=Root"}, "One: has no SharedAccessKey."),
-        ({"": f"Endpoint=sb://;{KEY}"}, "One: must be a Service Bus connection string"),
         ({"": f"Endpoint=sb://{HOST}/orders;{KEY}"}, "One: must be a Service Bus connection str"),
         ({"": f"Endpoint=sb://{HOST}/"}, "no SharedAccessKeyName and no SharedAccessKey. Copy"),
         ({"": f'"Endpoint=sb://{HOST}/;{KEY}"'}, "One: remove the quotation marks"),
-        ({"": REFERENCES[1]}, f"One: {UNRESOLVED}"),
     ],
 )
 def test_a_namespace_that_the_host_does_not_accept_is_refused_by_name(
@@ -157,19 +153,16 @@ def test_a_namespace_that_the_host_does_not_accept_is_refused_by_name(
     ("environ", "problem"),
     [
         ({"__accountName": "https://shop.blob.core.windows.net"}, "One__accountName: must be only"),
-        ({"__accountName": "shop.queue.core.windows.net"}, "One__accountName: must be only the n"),
         ({"__queueServiceUri": "shop.queue.core.windows.net"}, "One__queueServiceUri: must be an"),
         ({"__queueServiceUri": "https://shop.blob.core.windows.net"}, "One__queueServiceUri: must"),
         ({"__queueServiceUrl": "https://shop.queue.core.windows.net"}, "One__queueserviceurl: mus"),
         ({"": "DefaultEndpointsProtocol=https;AccountName=shop"}, "One: has no AccountKey."),
-        ({"": "AccountKey=a2V5"}, "One: must be a storage connection string"),
         ({"": "UseDevelopmentStorage=false"}, "One: must be a storage connection string"),
         (
             {"": "UseDevelopmentStorage=true;DevelopmentStorageProxyUri=azurite"},
             "such as http://az",
         ),
         ({"": "'UseDevelopmentStorage=true'"}, "One: remove the quotation marks"),
-        ({"": REFERENCES[2]}, f"One: {UNRESOLVED}"),
     ],
 )
 def test_a_storage_account_that_the_host_does_not_accept_is_refused_by_name(

@@ -9,8 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from backtest import import_autoscale
-from backtest.errors import BacktestError
 from local.demo.settings_files import running_writer
 from local.functions_host.app_settings import read_app_settings
 from local.functions_host.host_json import read_host_json
@@ -121,13 +119,6 @@ def test_a_file_without_readable_settings_is_refused_in_one_sentence(
     (told,) = raised.value.problems
     assert problem in told
     assert "Zm9v" not in told
-
-
-def test_an_autoscale_setting_is_read_with_comments(tmp_path: Path) -> None:
-    file = tmp_path / "setting.json"
-    file.write_text('\ufeff// exported in March\n{"properties": {}}', encoding="utf-8")
-    with pytest.raises(BacktestError, match="expected a JSON object with profiles"):
-        import_autoscale.import_command([str(file)])
 
 
 def test_an_error_names_the_line_and_column_of_the_file(tmp_path: Path) -> None:

@@ -3,7 +3,7 @@ and for the local host."""
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
 
@@ -11,7 +11,7 @@ from local.functions_host.schedule import parse_schedule
 from shared import settings
 from shared.settings.schedules import parse_cron
 
-NOW = datetime(2026, 3, 29, 0, 58, 30, tzinfo=UTC)  # a Sunday
+NOW = datetime(2026, 3, 29, 2, 58, 30, tzinfo=timezone(timedelta(hours=2)))  # a Sunday, 00:58 UTC
 
 ACCEPTED = {
     "0 */5 * * * *": ("03-29 01:00:00", "03-29 01:05:00"),
@@ -35,6 +35,7 @@ ACCEPTED = {
     "  0   0 12 * * *  ": ("03-29 12:00:00", "03-30 12:00:00"),
     "*/5 * * * *": ("03-29 01:00:00", "03-29 01:05:00"),  # five fields: no seconds
     "00 007 1 * * *": ("03-29 01:07:00", "03-30 01:07:00"),
+    "00:01:00": ("03-29 00:59:30", "03-29 01:00:30"),  # an interval
 }
 REFUSED = {
     **dict.fromkeys(("0 0 3 ? * *", "0 0 3 * * ?", "0 0 3 L * *", "0 0 3 15W * *"), "not"),
@@ -58,7 +59,7 @@ def test_an_expression_that_the_host_accepts_is_valid_and_runs_when_the_host_run
     schedule = parse_schedule(expression)
     first = schedule.next_after(NOW)
     due = (first, schedule.next_after(first))
-    assert tuple(f"{each:%m-%d %H:%M:%S}" for each in due) == ACCEPTED[expression]
+    assert tuple(f"{each.astimezone(UTC):%m-%d %H:%M:%S}" for each in due) == ACCEPTED[expression]
 
 
 @pytest.mark.parametrize("expression", REFUSED)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
+from typing import Any
 
 import pytest
 from azure.eventhub.aio import EventHubProducerClient
@@ -16,6 +17,7 @@ from shared.settings import SETTINGS, SettingsError
 from shared.settings.amqp_transport import WEBSOCKETS, AmqpTransport
 from shared.settings.connections import account_of
 from shared.settings.misspellings import misspellings
+from shared.settings.variables import Variables
 
 SINGLE = {
     "ResourceToScale": "plan-1",
@@ -110,23 +112,6 @@ def test_all_problems_of_the_single_resource_are_reported_together() -> None:
     assert named == ["SubscriptionId", "ResourceToScale", "Topic", "ThresholdDown"]
 
 
-def test_connections_are_read_from_the_same_names_as_by_the_host() -> None:
-    loaded = settings.load(
-        {
-            "ServiceBusConnection__fullyQualifiedNamespace": "ns.servicebus.windows.net",
-            "ServiceBusConnection__clientId": "client-1",
-            "AzureWebJobsStorage__accountName": "account",
-            "AzureWebJobsPrefixed": f"Endpoint=sb://x;{KEY}",
-            "Prefixed": f"Endpoint=sb://y;{KEY}",
-        }
-    )
-    bus = loaded.service_bus("ServiceBusConnection")
-    assert (bus.namespace, bus.identity.client_id) == ("ns.servicebus.windows.net", "client-1")
-    table_url = loaded.storage("AzureWebJobsStorage").table_url
-    assert table_url == "https://account.table.core.windows.net"
-    assert loaded.service_bus("Prefixed").host == "x"
-
-
 @pytest.mark.parametrize("prefix", ["", "AzureWebJobs"])
 @pytest.mark.parametrize("suffix", ["", "__fullyQualifiedNamespace"])
 def test_each_name_that_the_host_knows_for_a_connection_is_read(prefix: str, suffix: str) -> None:
@@ -149,6 +134,25 @@ def test_each_name_that_the_host_knows_for_a_connection_is_read(prefix: str, suf
     ).storage("Storage")
     assert storage.table_url == (account if suffix else "")
     assert account_of(storage) == ("" if suffix else "mine")
+
+
+def test_the_settings_that_are_read_are_those_that_are_declared(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The reference lacks any other, and no misspelling of it is found."""
+    read = set[str]()
+
+    class Recording(Variables):
+        def get(self, name: str, default: Any = None) -> Any:
+            read.add(name)
+            return super().get(name, default)
+
+    monkeypatch.setattr(settings, "Variables", Recording)
+    loaded = settings.load({**SINGLE, "AzureWebJobsStorage": "UseDevelopmentStorage=true"})
+    loaded.single_resource()
+    loaded.storage("AzureWebJobsStorage")
+    of_the_host = {f"AzureWebJobs{name}" for name in SETTINGS}  # which looks for this prefix first
+    assert read - of_the_host == set(SETTINGS)
 
 
 @pytest.mark.parametrize(
@@ -228,23 +232,6 @@ def test_the_storage_of_the_host_needs_the_address_of_its_blobs_too() -> None:
     host["AzureWebJobsStorage__blobServiceUri"] = "https://blob"
     complete = settings.load(host).storage("AzureWebJobsStorage")
     assert (complete.queue_url, complete.table_url) == ("https://queue", "https://table")
-
-
-@pytest.mark.parametrize("kind", ["storage", "service_bus"])
-@pytest.mark.parametrize(
-    ("environ", "problem"),
-    [
-        ({}, "One = ''"),
-        ({"One": "hello"}, "One: must be a"),
-        ({"AzureWebJobsOne": "AccountName=x"}, "AzureWebJobsOne: "),
-        ({"One__queueServiceUri": "https://q"}, "One(__| = '')"),
-    ],
-)
-def test_an_invalid_connection_is_reported_by_name(
-    kind: str, environ: dict[str, str], problem: str
-) -> None:
-    with pytest.raises(SettingsError, match=problem):
-        getattr(settings.load(environ), kind)("One")
 
 
 PROXY = "http://jane:hunter2@proxy.example:8080"

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from contextlib import suppress
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, timedelta
 from typing import Any
 
 import pytest
@@ -216,16 +216,6 @@ async def test_an_arrival_is_scheduled_or_unreadable(
         assert decode_work(body_of(message)).dataset == arrival.container
 
 
-@given(st.datetimes(timezones=st.just(UTC)), st.sampled_from(PERIODS))
-def test_every_time_has_a_period_or_raises_an_error(time: datetime, period: Period) -> None:
-    if 1970 <= time.year < 2999:
-        message = schedule_processing("sales", period, NOW, time)
-        assert decode_work(body_of(message)).dataset == "sales"
-    elif time.year != 2999:
-        with pytest.raises(ValueError, match="is not from 1970 to 2999"):
-            schedule_processing("sales", period, NOW, time)
-
-
 @given(st.dictionaries(st.sampled_from(["body", "time_to_live_seconds", "scheduled_at"]), values))
 def test_a_line_of_a_message_file_is_read_or_refused(fields: dict[str, Any]) -> None:
     with suppress(BadLines):
@@ -337,14 +327,6 @@ def test_the_error_about_a_huge_floor_is_short() -> None:
 
 
 # --- single bounds ----------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("path", ["y=0001/m=01/d=01/x", "y=1969/m=12/d=31/x", "9999-12-31/x"])
-def test_a_blob_whose_path_has_an_impossible_date_is_unreadable(path: str) -> None:
-    subject = f"/blobServices/default/containers/sales/blobs/{path}"
-    arrival = decode_arrival(json.dumps({**ARRIVAL, "subject": subject}))
-    with pytest.raises(UnreadableMessage, match="holds the date"):
-        _ = arrival.observed_at
 
 
 @pytest.mark.parametrize(

@@ -66,23 +66,6 @@ async def test_the_list_is_paged_by_sequence_number_and_filtered_by_kind() -> No
     assert [letter["sequence"] for letter in shown["dead_letters"]] == [3, 6]
 
 
-async def test_a_misspelled_filter_is_refused_and_purges_nothing() -> None:
-    at = await dead_letter_service()
-    request = Request(
-        query={"partion": "1", "code": "key"}, headers=JSON_TYPE, body=b'{"older_than_days": 0}'
-    )
-    answer = await http.dead_letters_purge(request, at)
-    known = "known: partition, hub, group, kind"
-    assert (answer.status, json_of(answer)["error"]) == (
-        400,
-        f"unknown parameter 'partion'; {known}",
-    )
-    request = Request(headers=JSON_TYPE, body=b'{"older_than_days": 0, "partition": "1"}')
-    answer = await http.dead_letters_purge(request, at)
-    assert (answer.status, "unknown field 'partition'" in answer.body) == (400, True)
-    assert len(json_of(await http.dead_letters(Request(), at))["dead_letters"]) == 6
-
-
 async def test_a_dead_letter_is_shown_with_its_body_and_an_unknown_one_is_not_found() -> None:
     at = await dead_letter_service()
     shown = json_of(await http.dead_letter(request_for("0", "2"), at))

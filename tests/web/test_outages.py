@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from dataclasses import replace
 from typing import Any
 
@@ -13,15 +12,15 @@ from local.twins.autoscaling import MemoryStateStore
 from shared.autoscaling.operating.conditions import conditions
 from shared.autoscaling.ports import Snapshot, StateStore
 from shared.autoscaling.sources import HubMetric
-from shared.autoscaling.state import ActionStatus, ScalingState
+from shared.autoscaling.state import ScalingState
 from shared.autoscaling.store.tables import TableStateStore
 from shared.settings.connections import StorageConnection
 from shared.values.measurements import CAPACITY_METRIC, Window
 from shared.web import http
-from shared.web.board import Board, RecentLog, Shown, resources, trends
+from shared.web.board import Board, RecentLog, Shown
 from shared.web.http import Request
 from shared.web.page import dashboard
-from tests.builders import NOW, SOURCE, desired, resource, sample, state
+from tests.builders import NOW, SOURCE, resource, sample, state
 
 SECONDS_MAX = 60.0
 GONE = (
@@ -87,29 +86,6 @@ async def test_without_storage_the_page_is_a_503_with_the_reason_within_a_bounde
     assert "Needs attention" in reply.body
 
 
-@pytest.mark.parametrize(
-    "route", [{}, {"name": "plan-1"}, {"name": "plan-1", "view": "history"}, None]
-)
-@pytest.mark.parametrize("hangs", [False, True])
-async def test_json_that_cannot_be_read_is_a_503_with_the_reason(
-    route: dict[str, str] | None, hangs: bool
-) -> None:
-    store = Failing({"plan-1"}, hangs=hangs)
-
-    async def failing() -> Any:
-        await store.load("plan-1")
-
-    shown = replace(board(store, "plan-1"), panels={"trends": failing})
-    async with asyncio.timeout(SECONDS_MAX):
-        if route is None:
-            reply = await trends(Request(), shown)
-        else:
-            reply = await resources(Request(route=route), shown)
-    assert reply.status == 503
-    why = "no answer within 0.2 s" if hangs else "OSError"
-    assert json.loads(reply.body) == {"error": f"cannot be shown now: {why}"}
-
-
 def problems_of(of: ScalingState, **declared: Any) -> list[tuple[str, str]]:
     found = conditions(resource(**declared), Snapshot("plan-1", of, NOW), [], 30)
     return [(each.severity, each.what) for each in found]
@@ -131,13 +107,3 @@ def test_a_plan_that_cannot_be_read_is_reported_a_minute_after_the_other_sources
     both = {"backlog": SOURCE, "other": SOURCE}
     late = of.with_history("backlog", Window((sample(5, 70),)))
     assert [severity for severity, _ in problems_of(late, metrics=both)] == ["warning"]
-
-
-def test_an_action_pending_for_too_long_is_reported_with_its_last_error() -> None:
-    hung = desired(requested_at=sample(0, 720).time, last_error="no answer within 30 s")
-    requested = "plan-1: scaling to 3 instances was requested 12 min ago and is not confirmed"
-    assert problems_of(state([5, 5], 2, hung)) == [("warning", requested)]
-    young = desired(requested_at=sample(0, 200).time)
-    assert problems_of(state([5, 5], 2, young)) == []
-    done = replace(hung, status=ActionStatus.CONFIRMED, last_error="")
-    assert problems_of(state([5, 5], 2, done)) == []

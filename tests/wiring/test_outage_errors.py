@@ -21,14 +21,6 @@ def test_classes_are_named_by_module_and_class() -> None:
     assert wiring_checks.outages(settings_module.load({})) == ()
 
 
-@pytest.mark.parametrize("name", ["GatewayGone", "my handler.Gone", "a..b", "3.b"])
-def test_a_setting_without_a_dotted_name_is_refused(name: str) -> None:
-    with pytest.raises(SettingsError) as raised:
-        settings_module.load({"OutageErrors": f"{NAME}, {name}"})
-    (problem,) = raised.value.problems
-    assert problem.startswith(f"OutageErrors = {name!r}: must be a module and a class")
-
-
 def test_each_class_that_cannot_be_imported_is_named_with_the_reason() -> None:
     loaded = settings_module.load({"OutageErrors": "json.loads,no_such.Thing,json.Nothing,abc.ABC"})
     with pytest.raises(SettingsError) as raised:

@@ -3,7 +3,6 @@
 import asyncio
 import json
 import logging
-import time
 from typing import Any
 
 import azure.functions as func
@@ -91,14 +90,6 @@ async def sleep(req: func.HttpRequest) -> func.HttpResponse:
     finally:
         running["now"] -= 1
     return func.HttpResponse("slept")
-
-
-@app.route(route="block/{seconds}")
-def block(req: func.HttpRequest) -> func.HttpResponse:
-    """Answer late from a thread that nothing can cancel."""
-    journal.append({"asleep": req.route_params["seconds"]})
-    time.sleep(float(req.route_params["seconds"]))
-    return func.HttpResponse("blocked")
 
 
 @app.route(route="journal", methods=["GET"])
