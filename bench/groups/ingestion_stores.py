@@ -233,7 +233,7 @@ async def _transaction_ms(connection: StorageConnection, count: int) -> float:
 def _operations(stream: Stream, commit: Commit) -> list[tuple[str, dict[str, object]]]:
     partition, writes = joined(*stream.place), commit_writes(commit, None)
     operations = [each for write in writes for each in operations_of(partition, write)]
-    return [("upsert", operations[0][1]), *operations[1:]]  # type: ignore[list-item]
+    return [("create" if n else "upsert", each.row) for n, each in enumerate(operations)]
 
 
 # --- cost per event ---------------------------------------------------------------------------

@@ -7,7 +7,7 @@ import json
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import UTC, datetime
 from itertools import pairwise
 from typing import cast
 
@@ -16,7 +16,6 @@ from azure.data.tables.aio import TableClient
 from azure.storage.queue.aio import QueueClient
 
 from bench.soak.handler import SENT_EVERY
-from shared.storage.tables import time_of
 
 COLLECT_SECONDS = 2
 TRANSACTION_ROWS_MAX = 100
@@ -99,7 +98,7 @@ class Collector:
 
 def _effect(row: TableEntity) -> tuple[str, int, datetime, str]:
     partition = row["PartitionKey"].rpartition("|")[2]
-    committed_at = time_of(cast("datetime", row.metadata["timestamp"]))
+    committed_at = cast("datetime", row.metadata["timestamp"]).astimezone(UTC)
     return partition, int(row["RowKey"].rpartition("|")[2]), committed_at, row["value"]
 
 

@@ -7,15 +7,10 @@ from datetime import datetime
 from itertools import count
 from typing import Any
 
-from shared.storage.tables import Operation, Row, RowConflict, Table
+from shared.storage.table_requests import Operation, Row, StoredRow
+from shared.storage.tables import ANY_VERSION, RowConflict, Table
 
 Keys = tuple[str, str]
-
-
-class MemoryRow(dict[str, Any]):
-    """A row with the metadata that the client adds."""
-
-    metadata: Mapping[str, Any]
 
 
 class MemoryTable(Table):
@@ -25,12 +20,12 @@ class MemoryTable(Table):
 
     def __init__(self, clock: Callable[[], datetime]) -> None:
         self._clock = clock
-        self.stored: dict[Keys, MemoryRow] = {}
+        self.stored: dict[Keys, StoredRow] = {}
 
     def now(self) -> datetime:
         return self._clock()
 
-    async def get(self, partition_key: str, row_key: str) -> MemoryRow | None:
+    async def get(self, partition_key: str, row_key: str) -> StoredRow | None:
         return self.stored.get((partition_key, row_key))
 
     async def range(
@@ -56,20 +51,19 @@ class MemoryTable(Table):
 
     async def put(self, row: Row, version: str | None) -> str:
         self._check(row, version)
-        return self._write(row)
+        return self._store(row)
 
     async def put_marked(self, row: Row, version: str | None) -> str:
         return await self.put(row, version)  # no reply is lost
 
     async def overwrite(self, row: Row) -> None:
-        self._write(row)
+        self._store(row)
 
-    async def submit(self, operations: Sequence[Operation]) -> Sequence[Mapping[str, Any]]:
-        for kind, row, *options in operations:
-            given: dict[str, Any] = dict(*options)
-            if kind == "create" or "etag" in given:
-                self._check(row, given.get("etag"))
-        return [self._done(kind, row) for kind, row, *_ in operations]
+    async def submit(self, operations: Sequence[Operation]) -> Sequence[str]:
+        for each in operations:
+            if each.method == "POST" or each.version not in (None, ANY_VERSION):
+                self._check(each.row, each.version)
+        return [self._done(each.method, each.row) for each in operations]
 
     async def delete(self, rows: Sequence[Row]) -> None:
         for row in rows:
@@ -82,15 +76,15 @@ class MemoryTable(Table):
         if (current.metadata["etag"] if current is not None else None) != version:
             raise RowConflict(row["RowKey"])
 
-    def _done(self, kind: str, row: Row) -> Mapping[str, Any]:
-        if kind == "delete":
-            del self.stored[_keys(row)]
-            return {}
-        return {"etag": self._write(row)}
+    def _done(self, method: str, row: Row) -> str:
+        if method != "DELETE":
+            return self._store(row)
+        del self.stored[_keys(row)]
+        return ""
 
-    def _write(self, row: Row) -> str:
+    def _store(self, row: Row) -> str:
         version = str(next(self._versions))
-        written = self.stored[_keys(row)] = MemoryRow(row)
+        written = self.stored[_keys(row)] = StoredRow(row)
         written.metadata = {"etag": version, "timestamp": self._clock()}
         return version
 

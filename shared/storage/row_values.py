@@ -10,7 +10,8 @@ from functools import cache
 from types import NoneType, UnionType
 from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
-from shared.storage.tables import TEXT_LENGTH_MAX, Row
+from shared.storage.table_requests import Row
+from shared.storage.tables import TEXT_LENGTH_MAX
 from shared.values.text import quoted
 
 UNIX_START = datetime(1970, 1, 1, tzinfo=UTC)

@@ -7,20 +7,34 @@ properties of rows.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from datetime import UTC, datetime
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from datetime import datetime
 from typing import Any, TypeVar
 from urllib.parse import quote
 
-from azure.core import MatchConditions
-from azure.core.exceptions import HttpResponseError, ResourceNotFoundError
-from azure.data.tables import EdmType, TableTransactionError, UpdateMode
+from azure.core.exceptions import HttpResponseError
+from azure.core.rest import HttpRequest
 from azure.data.tables.aio import TableServiceClient
 
 from shared.azure.credentials import credential_for
 from shared.azure.refusals import explaining_refusals, table_access
 from shared.azure.transport import ServerTimeTransport, server_time
 from shared.settings.connections import StorageConnection
+from shared.storage.table_requests import (
+    HEADERS,
+    Operation,
+    Row,
+    StoredRow,
+    check,
+    next_page,
+    page_request,
+    put_operation,
+    row_url,
+    stored_row,
+    transaction,
+    versions,
+)
 from shared.values.redaction import redacting
 
 TRANSACTION_ROWS_MAX = 100
@@ -34,9 +48,11 @@ CONFLICTS = (404, 409, 412)
 """HTTP statuses for a row that is gone, that already exists, or that changed. Each means that what
 the caller read is out of date."""
 
+ANY_VERSION = "*"
+NOT_FOUND = 404
+TABLE_NOT_FOUND = "TableNotFound"
+
 T = TypeVar("T")
-Row = dict[str, Any]
-Operation = tuple[str, Row] | tuple[str, Row, Mapping[str, Any]]
 
 
 class RowConflict(Exception):
@@ -54,15 +70,16 @@ class Table:
     def __init__(self, connection: StorageConnection, name: str) -> None:
         self.access = table_access(connection, name)
         self._service = table_service(connection)
-        self._table = self._service.get_table_client(name)
-        self._name = name
+        self._url = self._service.url.partition("?")[0].rstrip("/")
+        self._name, self._table_url = name, f"{self._url}/{name}"
 
-    async def get(self, partition_key: str, row_key: str) -> Any | None:
+    async def get(self, partition_key: str, row_key: str) -> StoredRow | None:
         """The row. None if the row, or the whole table, does not exist."""
-        try:
-            return await self._table.get_entity(partition_key, row_key)
-        except ResourceNotFoundError:
+        url = row_url(self._table_url, partition_key, row_key)
+        response = await self._send(HttpRequest("GET", url, headers=HEADERS))
+        if response.status_code == NOT_FOUND:
             return None
+        return stored_row(check(response).json())
 
     async def rows(
         self,
@@ -113,18 +130,7 @@ class Table:
 
         Returns the new version. Raises RowConflict.
         """
-        try:
-            if version is None:
-                answer = await self._creating(lambda: self._table.create_entity(row))
-            else:
-                answer = await self._table.update_entity(
-                    row, mode=UpdateMode.REPLACE, **_only_if(version)
-                )
-        except HttpResponseError as error:
-            if error.status_code in CONFLICTS:
-                raise RowConflict(row["RowKey"]) from error
-            raise
-        return str(answer["etag"])
+        return await self._write(put_operation(row, version))
 
     async def put_marked(self, row: Row, version: str | None) -> str:
         """Like ``put``, but with a unique mark in the row.
@@ -143,18 +149,24 @@ class Table:
 
     async def overwrite(self, row: Row) -> None:
         """Insert or replace a row unconditionally."""
-        await self._creating(lambda: self._table.upsert_entity(row, mode=UpdateMode.REPLACE))
+        await self._write(Operation("PUT", row))
 
-    async def submit(self, operations: Sequence[Operation]) -> Sequence[Mapping[str, Any]]:
-        """Execute operations on rows of one partition: all of them or none. Raises RowConflict."""
+    async def submit(self, operations: Sequence[Operation]) -> Sequence[str]:
+        """Execute operations on rows of one partition: all of them or none.
+
+        Returns the new version of each row; that of a deleted row is empty. Raises RowConflict.
+        """
         if not operations:
             return []  # the service rejects an empty transaction
-        try:
-            return await self._table.submit_transaction(operations)
-        except TableTransactionError as error:
-            if error.status_code in CONFLICTS:
-                raise RowConflict(str(error.message)) from error
-            raise
+
+        async def submitted() -> Sequence[str]:
+            request = transaction(self._url, self._name, operations)
+            response = await self._send(request, stream=True)
+            await response.read()
+            return versions(response, len(operations))
+
+        with _conflicts(operations[0].row):
+            return await self._creating(submitted)
 
     async def delete(self, rows: Sequence[Row]) -> None:
         """Delete rows of one partition. Rows may be gone already, or occur twice in ``rows``."""
@@ -162,10 +174,11 @@ class Table:
         for start in range(0, len(distinct), TRANSACTION_ROWS_MAX):
             chunk = distinct[start : start + TRANSACTION_ROWS_MAX]
             try:
-                await self.submit([("delete", row) for row in chunk])
+                await self.submit([Operation("DELETE", row, ANY_VERSION) for row in chunk])
             except RowConflict:
                 for row in chunk:
-                    await self._table.delete_entity(row)
+                    with suppress(RowConflict):
+                        await self._write(Operation("DELETE", row, ANY_VERSION))
 
     def now(self) -> datetime:
         """The service's time of the last response that this task received."""
@@ -177,55 +190,58 @@ class Table:
     async def close(self) -> None:
         await self._service.close()
 
+    async def _write(self, operation: Operation) -> str:
+        """Execute one operation, and return the new version of the row."""
+
+        async def written() -> str:
+            answer = check(await self._send(operation.request(self._table_url)))
+            return str(answer.headers.get("ETag", ""))
+
+        with _conflicts(operation.row):
+            return await self._creating(written)
+
+    async def _send(self, request: HttpRequest, *, stream: bool = False) -> Any:
+        """The answer, through the client's own policies: login, retries, time of the service."""
+        return await self._service._client.send_request(request, stream=stream)
+
     async def _creating(self, call: Callable[[], Awaitable[T]]) -> T:
         """The result of a call, before which the table is created if it does not exist."""
         try:
             return await call()
-        except ResourceNotFoundError:
+        except HttpResponseError as error:
+            if getattr(error, "error_code", "") != TABLE_NOT_FOUND:
+                raise
             await self.create()
             return await call()
 
     async def _first_rows(
         self,
-        query: str,
+        condition: str,
         parameters: Mapping[str, Any],
         limit: int | None,
-        select: list[str] | None,
-    ) -> list[Any]:
-        pages = self._table.query_entities(
-            query,
-            parameters=dict(parameters),
-            results_per_page=limit and min(limit, PAGE_ROWS_MAX),
-            select=select,
-        ).by_page()
-        rows: list[Any] = []
-        async for page in pages:
-            rows += [row async for row in page]
-            if limit is not None and len(rows) >= limit:
-                break
-        return rows[:limit]
+        select: Sequence[str] | None,
+    ) -> list[StoredRow]:
+        rows: list[StoredRow] = []
+        wanted = {"$top": limit and min(limit, PAGE_ROWS_MAX), "$select": ",".join(select or ())}
+        after: dict[str, str] = {}
+        while True:
+            request = page_request(self._table_url, condition, parameters, **wanted, **after)
+            response = check(await self._send(request))
+            rows += map(stored_row, response.json()["value"])
+            after = next_page(response)
+            if not after or (limit is not None and len(rows) >= limit):
+                return rows[:limit]
 
 
-def put_operation(row: Row, version: str | None) -> Operation:
-    """An operation that replaces the row if it still has this version. If ``version`` is None, the
-    operation inserts the row."""
-    if version is None:
-        return ("create", row)
-    return ("update", row, {"mode": UpdateMode.REPLACE, **_only_if(version)})
-
-
-def merge_operation(row: Row, version: str) -> Operation:
-    """An operation that changes the given properties if the row still has this version."""
-    return ("update", row, {"mode": UpdateMode.MERGE, **_only_if(version)})
-
-
-def delete_operation(row: Row, version: str) -> Operation:
-    """An operation that deletes the row if it still has this version."""
-    return ("delete", row, _only_if(version))
-
-
-def _only_if(version: str) -> dict[str, Any]:
-    return {"etag": version, "match_condition": MatchConditions.IfNotModified}
+@contextmanager
+def _conflicts(row: Row) -> Iterator[None]:
+    """Raises errors that mean a conflict as RowConflict."""
+    try:
+        yield
+    except HttpResponseError as error:
+        if error.status_code in CONFLICTS:
+            raise RowConflict(row["RowKey"]) from error
+        raise
 
 
 def table_service(connection: StorageConnection) -> TableServiceClient:
@@ -242,22 +258,6 @@ def table_service(connection: StorageConnection) -> TableServiceClient:
 
 
 # --- keys and properties: 64-bit whole numbers, times, and texts and bytes of any length ---
-
-
-def whole(number: int) -> tuple[int, EdmType]:
-    """A whole number as a 64-bit property. The client writes a plain int with 32 bits."""
-    return number, EdmType.INT64
-
-
-def number_of(value: Any) -> int:
-    """The whole number of a property, which the client returns plain or wrapped with its type."""
-    return int(getattr(value, "value", value))
-
-
-def time_of(value: datetime) -> datetime:
-    """Convert the client's subclass of datetime to a plain datetime in UTC."""
-    at = value.astimezone(UTC)
-    return datetime.combine(at.date(), at.timetz())
 
 
 def long_fields(name: str, value: str | bytes | None) -> Row:

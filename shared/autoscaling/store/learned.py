@@ -14,7 +14,7 @@ from typing import Any
 from shared.autoscaling.learning.outliers import RECENT_MAX
 from shared.autoscaling.state import EPOCH_MAX, BacklogTrend, BusyIntervals, Learned, Stall
 from shared.storage.row_values import checked, json_text, utc
-from shared.storage.tables import Row
+from shared.storage.table_requests import Row
 
 UNREADABLE = (AttributeError, KeyError, OverflowError, RecursionError, TypeError, ValueError)
 

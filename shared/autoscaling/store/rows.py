@@ -45,7 +45,7 @@ from shared.storage.row_values import (
     utc,
     value_of,
 )
-from shared.storage.tables import Row
+from shared.storage.table_requests import Row
 from shared.values.measurements import (
     CAPACITY_SANE_MAX,
     DISABLED,

@@ -41,15 +41,12 @@ from shared.storage.row_values import (
     utc,
     value_of,
 )
+from shared.storage.table_requests import Operation, Row, put_operation
 from shared.storage.tables import (
     TEXT_LENGTH_MAX,
     TRANSACTION_ROWS_MAX,
-    Operation,
-    Row,
     RowConflict,
     Table,
-    delete_operation,
-    put_operation,
 )
 from shared.values.redaction import redacting
 
@@ -88,7 +85,7 @@ class TableStateStore:
             put_operation(state_row(snapshot.resource_name, key, value), snapshot.version.get(key))
             for key, value in changed_rows(snapshot.state, state)
         ]
-        operations += [("create", log_row(entry)) for entry in entries]
+        operations += [put_operation(log_row(entry), None) for entry in entries]
         if operations:
             await self._submit(snapshot.resource_name, operations)
         self._wrote(entries, state)
@@ -97,13 +94,12 @@ class TableStateStore:
         self, snapshot: Snapshot, override: Override | None, entry: LogEntry
     ) -> None:
         name, etag = snapshot.resource_name, snapshot.version.get(OVERRIDE_ROW)
-        operations: list[Operation] = [("create", log_row(entry))]
+        operations: list[Operation] = [put_operation(log_row(entry), None)]
         if override is not None:
             operations.append(put_operation(override_row(name, override), etag))
         elif etag is not None:
-            operations.append(
-                delete_operation({"PartitionKey": name, "RowKey": OVERRIDE_ROW}, etag)
-            )
+            row = {"PartitionKey": name, "RowKey": OVERRIDE_ROW}
+            operations.append(Operation("DELETE", row, etag))
         await self._submit(name, operations)
         self._wrote([entry], snapshot.state)
 

@@ -42,6 +42,8 @@ from shared.ingestion.store.rows import (
 )
 from shared.settings.connections import StorageConnection
 from shared.storage import tables as t
+from shared.storage.table_requests import Operation, put_operation, whole
+from shared.storage.table_requests import Row as TableRow
 from shared.values.redaction import redacting
 from shared.values.text import one_line
 
@@ -139,10 +141,9 @@ class TableRows:
                 await table.overwrite(_listing(partition, place))
             try:
                 if isinstance(first, Put) and len(operations) == 1 and not first.only:
-                    version: Any = await table.put(operations[0][1], first.version)
+                    version: Any = await table.put(operations[0].row, first.version)
                 else:
-                    answers = await table.submit(operations)
-                    version = answers[0].get("etag")
+                    version = (await table.submit(operations))[0]
             except t.RowConflict as conflict:
                 raise await _cause(table, writes, operations, conflict) from conflict
         return Row(first.value, version, server_time()) if isinstance(first, Put) else None
@@ -183,7 +184,7 @@ def _table_name(kind: Kind[Any]) -> str:
     return TABLE_NAMES.get(kind.name, EVENTS)
 
 
-def _listing(partition: str, place: Place) -> t.Row:
+def _listing(partition: str, place: Place) -> TableRow:
     """The row of a stream that is written before its first commit, so that ``places`` finds each
     stream with rows."""
     names = dict(zip(STREAM_NAMES, place, strict=True))
@@ -204,7 +205,7 @@ def _where(row: Mapping[str, Any], table: str) -> str:
 
 
 def _row(kind: Kind[V], row: Any) -> Row[V] | None:
-    at, readers = t.time_of(row.metadata["timestamp"]), _readers(kind)
+    at, readers = row.metadata["timestamp"], _readers(kind)
     where = _where(row, _table_name(kind))
     value = kind.value_of(list(readers), lambda name: readers[name](row), where, at)
     return None if value is None else Row(value, row.metadata["etag"], at)
@@ -213,11 +214,11 @@ def _row(kind: Kind[V], row: Any) -> Row[V] | None:
 async def _cause(
     table: t.Table,
     writes: Sequence[Write],
-    operations: Sequence[t.Operation],
+    operations: Sequence[Operation],
     conflict: t.RowConflict,
 ) -> Exception:
     """The error to raise: for a changed row, or else for an inserted row that exists."""
-    first, row = writes[0], operations[0][1]
+    first, row = writes[0], operations[0].row
     if not isinstance(first, Insert) and any(isinstance(each, Insert) for each in writes):
         current = await table.get(row["PartitionKey"], row["RowKey"])
         version = current.metadata["etag"] if current is not None else None
@@ -268,7 +269,7 @@ def _number(number: int) -> str:
     return f"{number:019d}" if number >= 0 else "-"
 
 
-def row_of(kind: Kind[V], partition: str, value: V, only: Sequence[str] = ()) -> t.Row:
+def row_of(kind: Kind[V], partition: str, value: V, only: Sequence[str] = ()) -> TableRow:
     row = _keys(kind, partition, value)
     left_out = kind.key if kind in KEY_ONLY else ()
     for name in only or _readers(kind):
@@ -278,24 +279,24 @@ def row_of(kind: Kind[V], partition: str, value: V, only: Sequence[str] = ()) ->
         elif isinstance(each, str):
             row[name] = str(each)  # of an enum, its value
         elif each is not None and name not in left_out:
-            row[name] = t.whole(each) if isinstance(each, int) and name not in SHORT else each
+            row[name] = whole(each) if isinstance(each, int) and name not in SHORT else each
     return row
 
 
-def _keys(kind: Kind[V], partition: str, value: V) -> t.Row:
+def _keys(kind: Kind[V], partition: str, value: V) -> TableRow:
     return {"PartitionKey": partition, "RowKey": row_key(kind, kind.key_of(value))}
 
 
-def operations_of(partition: str, write: Write) -> list[t.Operation]:
+def operations_of(partition: str, write: Write) -> list[Operation]:
     kind = write.kind
     if isinstance(write, Insert):
-        return [("create", row_of(kind, partition, each)) for each in write.values]
+        return [put_operation(row_of(kind, partition, each), None) for each in write.values]
     if isinstance(write, Remove):
-        return [t.delete_operation(_keys(kind, partition, write.value), write.version)]
+        return [Operation("DELETE", _keys(kind, partition, write.value), write.version)]
     row = row_of(kind, partition, write.value, write.only)
     if write.only:
-        return [t.merge_operation(row, write.version)]
-    return [t.put_operation(row, write.version)]
+        return [Operation("PATCH", row, write.version)]
+    return [put_operation(row, write.version)]
 
 
 @cache
@@ -311,5 +312,6 @@ def _reader(kind: Kind[Any], name: str, of: Any) -> Callable[[Any], Any]:
         return lambda row: int(row["RowKey"].split("|")[place])
     if name in LONG:
         return lambda row: row[name] and t.long_of(row, name)
-    convert = {int: t.number_of, datetime: t.time_of}.get(of, of)
-    return lambda row: row[name] if of is str else convert(row[name])
+    if of is datetime:
+        return lambda row: row[name].astimezone(UTC)
+    return lambda row: row[name] if of is str else of(row[name])

@@ -15,7 +15,8 @@ from typing import Any
 
 from shared.settings.connections import StorageConnection
 from shared.storage.row_values import properties, value_of, zoned
-from shared.storage.tables import Row, RowConflict, Table, key
+from shared.storage.table_requests import Row
+from shared.storage.tables import RowConflict, Table, key
 from shared.trends.nightly.errors import RunTaken
 from shared.trends.nightly.model import DateRuns, Demand, Ledger, Run
 from shared.values.redaction import redacting
@@ -58,7 +59,7 @@ class TableRunStore:
             if current and _covers(current, demand):
                 return False
             try:
-                await self._table.put_marked(row, current and str(current.metadata["etag"]))
+                await self._table.put_marked(row, current.metadata["etag"] if current else None)
             except RowConflict:  # written or deleted by another instance in between
                 continue
             return True

@@ -207,7 +207,8 @@ class ClaimsMachine(TableMachine):
     def an_operator_deletes_the_row(self, work: DatasetWork) -> None:
         own = self.of_this_example(work)
         self.memory.delete(own)
-        self.run(lambda: self.real._table._table.delete_entity(*_keys(own)))
+        keys = dict(zip(("PartitionKey", "RowKey"), _keys(own), strict=True))
+        self.run(lambda: self.real._table.delete([keys]))
 
     @rule(work=works, holder=holders)
     def a_message_comes(self, work: DatasetWork, holder: str) -> None:

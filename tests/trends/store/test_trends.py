@@ -11,7 +11,8 @@ from local.azurite import Azurite
 from shared.sampling.trend_rows import ALARMS, ALARMS_UNTIL, Trend, alarm_keys, trend_row
 from shared.sampling.verdict import LOST, VerdictKind
 from shared.settings.connections import StorageConnection
-from shared.storage.tables import Operation, Table
+from shared.storage.table_requests import put_operation
+from shared.storage.tables import Table
 from shared.trends.nightly.flows.retention import delete_old_trends
 from shared.trends.store.trends import TABLE_NAME, TableTrends
 from spark_jobs.report.tables import open_tables, write_trends
@@ -141,8 +142,7 @@ async def test_all_pages_of_trends_are_read_and_reaching_the_limit_is_logged(
     days = [str(day + timedelta(days=n)) for n in range(1020)]
     rows = [trend_row(Trend(each, "many days", "AppEvents", verdict="normal")) for each in days]
     for start in range(0, len(rows), 100):
-        operations: list[Operation] = [("create", row) for row in rows[start : start + 100]]
-        await table.submit(operations)
+        await table.submit([put_operation(row, None) for row in rows[start : start + 100]])
     await table.close()
     trends = TableTrends(connection)
     assert [trend.date for trend in await trends.since(day)] == days
