@@ -21,7 +21,7 @@ from azure.mgmt.web.models import AppServicePlan
 
 from local.azure_apis.arm import ArmStandIn
 from local.azure_apis.loopback_server import LOST_REPLY
-from local.azure_apis.plans import P1V3, Plan, PlanId
+from local.azure_apis.plans import P1V3, Pieces, Plan, PlanId
 from tests.builders import NOW
 
 SUBSCRIPTION = "11111111-2222-3333-4444-555555555555"
@@ -188,6 +188,98 @@ class TestChangesOfAPlan:
         assert set(first) == {202, 409}
         assert await statuses(1) == first
         assert await statuses(2) != first
+
+
+class TestAsynchronousScaling:
+    """Forms of which Azure's documentation promises some and leaves the others open."""
+
+    @asynccontextmanager
+    async def filling(
+        self, **pieces: Any
+    ) -> AsyncIterator[tuple[ArmStandIn, WebClient, SteppingClock]]:
+        """A plan of three instances on its way to 15, in pieces of three a minute."""
+        clock, plan = SteppingClock(), Plan(PLAN, 3, P1V3, properties={"asyncScalingEnabled": True})
+        async with (
+            ArmStandIn([plan], clock=clock, retry_after_seconds=0) as arm,
+            arm_client(arm) as client,
+        ):
+            arm.pieces = Pieces(3, 60, **pieces)
+            await scale(client, 15, polling=False)
+            yield arm, client, clock
+
+    async def shown(self, client: WebClient) -> tuple[Any, ...]:
+        plan = await client.app_service_plans.get("rg", "plan")
+        assert plan.sku is not None
+        assert plan.properties is not None
+        found = plan.properties
+        return (
+            plan.sku.capacity,
+            found.number_of_workers,
+            found.target_worker_count,
+            str(
+                found.provisioning_state.value  # type: ignore[union-attr]
+            ),
+        )
+
+    @pytest.mark.parametrize(
+        ("pieces", "during", "after"),
+        [
+            ({}, (9, 9, 15, "InProgress"), (15, 15, 0, "Succeeded")),
+            ({"shows_ordered": True}, (15, 9, 15, "InProgress"), (15, 15, 0, "Succeeded")),
+            ({"keeps_target": True}, (9, 9, 15, "InProgress"), (15, 15, 15, "Succeeded")),
+            ({"most": 2}, (9, 9, 15, "InProgress"), (9, 9, 15, "InProgress")),
+            ({"most": 3, "ends_short": True}, (9, 9, 15, "InProgress"), (12, 12, 0, "Succeeded")),
+        ],
+    )
+    async def test_a_plan_fills_in_pieces_stands_still_or_ends_short(
+        self, pieces: dict[str, Any], during: tuple[Any, ...], after: tuple[Any, ...]
+    ) -> None:
+        async with self.filling(**pieces) as (_, client, clock):
+            clock.now += timedelta(seconds=125)
+            assert await self.shown(client) == during
+            clock.now += timedelta(seconds=600)
+            assert await self.shown(client) == after
+
+    @pytest.mark.parametrize(
+        ("target", "reached"), [(5, 5), (0, 15), (15, 15), (None, 15)], ids=str
+    )
+    async def test_only_another_target_cancels_the_operation(
+        self, target: int | None, reached: int
+    ) -> None:
+        async with self.filling() as (arm, client, clock):
+            clock.now += timedelta(seconds=125)
+            plan = arm.plan(PLAN).to_json()
+            plan["sku"]["capacity"], plan["properties"]["targetWorkerCount"] = 5, target
+            if target is None:
+                del plan["properties"]["targetWorkerCount"]
+            await client.app_service_plans.begin_create_or_update(
+                "rg", "plan", json.dumps(plan).encode(), polling=False
+            )
+            clock.now += timedelta(seconds=600)
+            assert await capacity_of(client) == reached
+
+    async def test_a_target_that_is_put_again_starts_its_operation_again(self) -> None:
+        async with self.filling(most=2, ends_short=True, keeps_target=True) as (_, client, clock):
+            clock.now += timedelta(seconds=125)
+            assert await self.shown(client) == (9, 9, 15, "Succeeded")
+            await scale(client, 5, polling=False)  # this client repeats what it was shown
+            clock.now += timedelta(seconds=600)
+            assert await capacity_of(client) == 15
+
+
+async def test_a_region_without_enough_free_instances_names_their_number(arm: ArmStandIn) -> None:
+    arm.free = 2
+    async with arm_client(arm) as client:
+        with refused(429) as caught:
+            await scale(client, 4)
+        assert "Currently 2 instances are available" in caught.value.response.text()
+        assert await capacity_of(client) == 1
+        await scale(client, 3)
+        with refused(429) as caught:
+            await scale(client, 4)
+        assert "you can add extra 0 instances" in caught.value.response.text()
+        await scale(client, 2)  # one instance is free again
+        await scale(client, 3)
 
 
 async def test_a_lost_reply_hides_a_change_that_took_effect(arm: ArmStandIn) -> None:
