@@ -30,7 +30,7 @@ def status(resources: Sequence[JsonObject]) -> None:
         table.add_row(
             shown["name"],
             _capacity(shown),
-            f"{desired['target']} ({desired['status']})" if desired else UNKNOWN,
+            _desired(desired) if desired else UNKNOWN,
             Text(_mode(shown)),
             Text("\n".join(_readings(shown))),
             shown["as_of"],
@@ -42,6 +42,14 @@ def status(resources: Sequence[JsonObject]) -> None:
     for found in chain.from_iterable(shown["conditions"] for shown in resources):
         text = explained(found["what"], explained(found["meaning"], found["todo"]))
         _print(Text(text, style=STYLES[found["severity"]]))
+
+
+def _desired(desired: JsonObject) -> str:
+    """The target and its status, and how far the plan has come or of how much it is a part."""
+    reached, given_up = desired["reached"], desired["given_up"]
+    more = f", {reached} reached" if desired["status"] == "pending" and reached is not None else ""
+    more += f", of {given_up}" if given_up not in (None, desired["target"]) else ""
+    return f"{desired['target']} ({desired['status']}{more})"
 
 
 def decisions(lines: Sequence[JsonObject]) -> None:

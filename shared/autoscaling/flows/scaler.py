@@ -14,6 +14,8 @@ from shared.autoscaling.acting.actions import (
     Settlement,
     changed_by_hand,
     entry,
+    partial_target,
+    passes_target,
     reason_to_ignore,
     reopen,
     settle,
@@ -70,13 +72,14 @@ class Scaler:
                     f"the capacity was changed manually to {before} meanwhile, which is adopted"
                 )
                 return Settlement(EntryKind.MANUAL_CHANGE, reason, actual=before)
-            if before != desired.target:
-                await control.change(resource.target, desired.target)
+            if before != desired.target or passes_target(desired):
+                lacking = await self._change(resource, before, desired.target)
                 requested = True
                 after = int((await control.read(resource.target)).value)
                 if after != desired.target:
-                    reason = f"the capacity still reads {after} after the change"
-                    return Settlement(EntryKind.DEFERRED, reason, requested)
+                    reads = "still reads" if after == before else "reads"
+                    reason = f"the capacity {reads} {after} after the change{lacking}"
+                    return Settlement(EntryKind.DEFERRED, reason, requested, reached=after)
         except CapacityDelayed as error:
             requested = requested or error.maybe_done
             return Settlement(EntryKind.DEFERRED, str(error), requested, error.retry_after_seconds)
@@ -84,6 +87,20 @@ class Scaler:
             return Settlement(EntryKind.FAILED, str(error), requested)
         reason = f"capacity changed {before} → {desired.target}: {desired.reason}"
         return Settlement(EntryKind.CONFIRMED, reason, requested)
+
+    async def _change(self, resource: Resource, before: int, target: int) -> str:
+        """Change the capacity to the target, or, if there are too few instances, as far as there
+        are. Returns why it is only a part, for the end of a sentence.
+        """
+        try:
+            await self.control.change(resource.target, target)
+        except CapacityDelayed as error:
+            part = partial_target(before, target, error.available, resource.limits)
+            if part is None:
+                raise
+            await self.control.change(resource.target, part)
+            return f" to {part} of {target}, because no more instances are available: {error}"
+        return ""
 
     async def _settle(
         self, resource: Resource, action: ScaleAction, settlement: Settlement
@@ -94,27 +111,32 @@ class Scaler:
         desired, now = snapshot.state.desired, snapshot.read_at
         if desired is None or desired.epoch != action.epoch:
             if settlement.change_requested:
-                await self._superseded(resource, action, snapshot)
+                reached = settlement.reached
+                late = action.target if reached is None else reached
+                await self._superseded(resource, action, late, snapshot)
             return await self._ignore(action, snapshot, "a newer decision was made meanwhile")
         settled = settle(desired, settlement, now, self.timing)
         if settled is None:
             return EntryKind(desired.status)
-        reason = f"{OUTCOMES.get(settlement.kind, '')}{settlement.reason}"
-        written = entry(resource, settled, settlement.kind, now, reason)
+        moved = settled.pending and settled.reached != desired.reached
+        kind = EntryKind.PROGRESS if moved else settlement.kind
+        reason = f"{OUTCOMES.get(kind, '')}{settlement.reason}"
+        written = entry(resource, settled, kind, now, reason)
         await self.store.commit(snapshot, snapshot.state.with_desired(settled), [written])
         _log(written)
-        return settlement.kind
+        return kind
 
     async def _superseded(
-        self, resource: Resource, action: ScaleAction, snapshot: Snapshot
+        self, resource: Resource, action: ScaleAction, late: int, snapshot: Snapshot
     ) -> None:
-        """Handle a change that was requested by an action which a newer decision has replaced.
+        """Handle a change to ``late`` that was requested by an action which a newer decision has
+        replaced.
 
         Resource Manager does not reject late writers, so this action may have undone the change of
         the newer one. In that case the newer action is reopened and carried out again.
         """
         desired, now = snapshot.state.desired, snapshot.read_at
-        if desired is None or (reopened := reopen(desired, action.target, now)) == desired:
+        if desired is None or (reopened := reopen(desired, late, now)) == desired:
             return
         reason = f"epoch {action.epoch} changed the capacity late: {reopened.last_error}"
         written = entry(resource, reopened, EntryKind.REOPENED, now, reason)

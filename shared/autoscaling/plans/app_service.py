@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -57,15 +58,14 @@ class AppServiceControl:
     async def read(self, target: AppServicePlan) -> MetricValue:
         async with self._answering(target):
             plan = await self._get(target)
-            assert plan.sku is not None
-            assert plan.sku.capacity is not None
-            return MetricValue(server_time(), float(plan.sku.capacity))
+            return MetricValue(server_time(), float(_instances(plan)))
 
     async def change(self, target: AppServicePlan, capacity: int) -> None:
         async with self._answering(target, changing=True):
             plan = await self._get(target)
             assert plan.sku is not None
             plan.sku.capacity = capacity
+            _retarget(plan, capacity)
             poller = await self._client(target).app_service_plans.begin_create_or_update(
                 target.resource_group,
                 target.name,
@@ -93,6 +93,7 @@ class AppServiceControl:
         try:
             plan = await plans.get(target.resource_group, target.name)
             capacity: object = plan.sku.capacity  # type: ignore[union-attr]  # a plan has a SKU
+            _may_fill_in_pieces(plan)  # raises if the properties are no object
         except (AttributeError, TypeError, ValueError) as error:  # a proxy may have answered
             raise CapacityDelayed(_not_a_plan(target, type(error).__name__)) from error
         if not capacity:
@@ -131,6 +132,37 @@ class AppServiceControl:
             raise _translated(error, target, changing=changing) from error
 
 
+def _instances(plan: ArmPlan) -> int:
+    """The capacity of a plan. While a plan fills in pieces, ``sku.capacity`` may already be the
+    ordered one, so the number of instances counts."""
+    assert plan.sku is not None
+    assert plan.sku.capacity is not None
+    there: object = plan.properties.number_of_workers if plan.properties else None
+    if _may_fill_in_pieces(plan) and type(there) is int and there > 0:
+        return there
+    return plan.sku.capacity
+
+
+def _may_fill_in_pieces(plan: ArmPlan) -> bool:
+    """True during an operation, and for asynchronous scaling, which App Service Environments always
+    use. https://learn.microsoft.com/azure/app-service/app-service-plan-manage
+    """
+    found = plan.properties
+    return found is not None and (
+        found.provisioning_state == "InProgress"
+        or bool(found.async_scaling_enabled)
+        or found.hosting_environment_profile is not None
+    )
+
+
+def _retarget(plan: ArmPlan, capacity: int) -> None:
+    """Set ``targetWorkerCount`` where it has an effect: an operation that fills a plan is canceled
+    only by another one, and one that is repeated starts its operation again.
+    """
+    if plan.properties and (plan.properties.target_worker_count or _may_fill_in_pieces(plan)):
+        plan.properties.target_worker_count = capacity
+
+
 def plan_access(plan: AppServicePlan) -> Access:
     return Access(f"plan {plan.name}", "with Microsoft.Web/serverfarms/read and write")
 
@@ -165,7 +197,31 @@ def _translated(error: AzureError, target: AppServicePlan, *, changing: bool) ->
         advice = ADVICE.get(status, "").format(group=target.resource_group)
         return CapacityRefused(f"{message} ({advice})" if advice else message)
     maybe_done = changing and status not in NOT_EXECUTED
-    return CapacityDelayed(message, _wait_after(error), maybe_done=maybe_done)
+    available = None if maybe_done else available_instances(_detail(error))
+    return CapacityDelayed(message, _wait_after(error), maybe_done=maybe_done, available=available)
+
+
+SCARCE = re.compile(
+    r"not enough (?:available|instances|workers|servers)|no available instances", re.I
+)
+FREE = [
+    re.compile(form, re.I)
+    for form in (
+        r"\badd (?:an? |up to )?(?:extra |additional |more )?([0-9]{1,5})\b",
+        r"\b([0-9]{1,5}) (?:[a-z]+ ){0,3}(?:is |are )?(?:[a-z]+ )?available\b",
+        r"\bavailable(?: [a-z]+){0,2} ?(?:is|are|:|=) ?([0-9]{1,5})\b",
+    )
+]
+"""How App Service says how many instances are free, the number of further ones first."""
+
+
+def available_instances(said: str) -> int | None:
+    """The number of further instances that can be had, by the text of a refusal; None if it does
+    not say that there are too few, or not how many there are."""
+    if not SCARCE.search(said):
+        return None
+    found = next((match for form in FREE if (match := form.search(said))), None)
+    return int(found[1]) if found else None
 
 
 def _detail(error: AzureError) -> str:
