@@ -83,6 +83,9 @@ STATE = ScalingState(
         retry_at=NOW + timedelta(seconds=15),
         attempts=2,
         last_error="409: another operation is in progress",
+        reached=3,
+        progressed_at=NOW + timedelta(seconds=90),
+        given_up=4,
     ),
     recommendations=Window(SAMPLES[:2]),
     learned=Learned(

@@ -118,13 +118,15 @@ def _action(
         yield LastingCondition("", ERROR, f"{scaling} was refused", why, CHECK)
     elif desired.pending and pending > PENDING_MAX:
         since = f"{pending / timedelta(minutes=1):.0f} min"
-        what = f"was requested {since} ago and is not confirmed"
+        what, kind = f"{scaling} was requested {since} ago and is not confirmed", None
         if desired.reached is not None:
-            what = f"reached {desired.reached} and has stood still for {since}"
-        yield LastingCondition("", WARNING, f"{scaling} {what}", desired.last_error, CHECK)
+            what = f"{scaling} reached {desired.reached} and has stood still for {since}"
+            kind = NewsKind.SCALING_INCOMPLETE
+        yield LastingCondition("", WARNING, what, desired.last_error, CHECK, kind)
     elif desired.given_up is not None and not desired.pending and still_wanted:
         what = f"scaling to {desired.given_up} instances ended at {desired.target}"
-        yield LastingCondition("", WARNING, what, desired.last_error, CHECK)
+        kind = NewsKind.SCALING_INCOMPLETE
+        yield LastingCondition("", WARNING, what, desired.last_error, CHECK, kind)
 
 
 def _silent(resource: Resource, state: ScalingState, now: datetime) -> Iterator[LastingCondition]:
