@@ -204,12 +204,13 @@ def _translated(error: AzureError, target: AppServicePlan, *, changing: bool) ->
 SCARCE = re.compile(
     r"not enough (?:available|instances|workers|servers)|no available instances", re.I
 )
+NUMBER = r"(?<![-.0-9])([0-9]{1,5})(?!\.?[0-9])"
 FREE = [
-    re.compile(form, re.I)
+    re.compile(form.replace("N", NUMBER), re.I)
     for form in (
-        r"\badd (?:an? |up to )?(?:extra |additional |more )?([0-9]{1,5})\b",
-        r"\b([0-9]{1,5}) (?:[a-z]+ ){0,3}(?:is |are )?(?:[a-z]+ )?available\b",
-        r"\bavailable(?: [a-z]+){0,2} ?(?:is|are|:|=) ?([0-9]{1,5})\b",
+        r"\badd (?:an? |up to )?(?:extra |additional |more )?N",
+        r"N (?:[a-z]+ ){0,3}(?:is |are )?(?:[a-z]+ )?available\b",
+        r"\bavailable(?: [a-z]+){0,2} ?(?:is|are|:|=) ?N",
     )
 ]
 """How App Service says how many instances are free, the number of further ones first."""
