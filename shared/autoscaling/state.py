@@ -81,6 +81,11 @@ class Desired:
         return self.previous if self.reached is None else self.reached
 
     @property
+    def requested(self) -> int:
+        """The capacity that was asked for, also if the app no longer waits for all of it."""
+        return self.target if self.given_up is None else self.given_up
+
+    @property
     def waiting_since(self) -> datetime:
         """The time of the request, or of the last progress after it."""
         return max(self.requested_at, self.progressed_at or self.requested_at)

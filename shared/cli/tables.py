@@ -45,11 +45,12 @@ def status(resources: Sequence[JsonObject]) -> None:
 
 
 def _desired(desired: JsonObject) -> str:
-    """The target and its status, and how far the plan has come or of how much it is a part."""
-    reached, given_up = desired["reached"], desired["given_up"]
-    more = f", {reached} reached" if desired["status"] == "pending" and reached is not None else ""
-    more += f", of {given_up}" if given_up not in (None, desired["target"]) else ""
-    return f"{desired['target']} ({desired['status']}{more})"
+    status, reached, given_up = desired["status"], desired["reached"], desired["given_up"]
+    if status == "pending" and reached is not None:
+        status = f"{status}, {reached} reached"
+    elif given_up not in (None, desired["target"]):
+        status = f"{status}, of {given_up}"
+    return f"{desired['target']} ({status})"
 
 
 def decisions(lines: Sequence[JsonObject]) -> None:

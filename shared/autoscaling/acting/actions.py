@@ -84,9 +84,7 @@ def action_of(resource_name: str, desired: Desired) -> ScaleAction:
 def confirm(desired: Desired, now: datetime) -> Desired:
     """Record that the plan has the requested capacity. The cooldown starts at ``now``."""
     if desired.given_up is not None:  # the plan has got there nevertheless
-        desired = replace(
-            desired, target=desired.given_up, previous=_before(desired), given_up=None
-        )
+        desired = replace(desired, target=desired.given_up, given_up=None)
     return replace(
         desired,
         status=ActionStatus.CONFIRMED,
@@ -100,45 +98,34 @@ def confirm(desired: Desired, now: datetime) -> Desired:
     )
 
 
-def _before(desired: Desired) -> int:
-    """The capacity before the change that is confirmed next."""
-    return desired.target if desired.status is ActionStatus.CONFIRMED else desired.previous
-
-
 def confirm_in_part(desired: Desired, actual: int, now: datetime, timing: ActionTiming) -> Desired:
     """Record that the plan has ``actual`` instances, which are only a part of the requested change,
     and that the app does not wait for the rest. The cooldown starts at ``now``. Nothing is
     requested for ``timing.failure_hold_seconds``.
     """
-    requested = desired.target if desired.given_up is None else desired.given_up
     return replace(
         desired,
         target=actual,
-        previous=_before(desired),
         status=ActionStatus.CONFIRMED,
         changed_at=now,
-        changed_out=requested > desired.previous,
+        changed_out=desired.requested > desired.previous,
         changed_by_hand=False,
         retry_at=now + timedelta(seconds=timing.failure_hold_seconds),
-        given_up=requested,
+        last_error=desired.last_error or "the plan comes no further",
+        given_up=desired.requested,
     )
-
-
-def progress(desired: Desired, actual: int, now: datetime) -> Desired:
-    """Record that the plan has come closer to the target, at ``actual`` instances."""
-    return replace(desired, reached=actual, progressed_at=now)
 
 
 def is_progress(desired: Desired, actual: int) -> bool:
     """True if the pending or given-up action has brought the plan closer to its target than any
     earlier reading. The target of a replaced action is not progress, but the work of that action.
     """
-    open_until = desired.target if desired.pending else desired.given_up
-    return open_until is not None and _is_part(desired, desired.capacity, actual, open_until)
+    is_open = desired.pending or desired.given_up is not None
+    return is_open and _is_part(desired, desired.capacity, actual)
 
 
-def _is_part(desired: Desired, start: int, actual: int, target: int) -> bool:
-    between = min(start, target) < actual < max(start, target)
+def _is_part(desired: Desired, start: int, actual: int) -> bool:
+    between = min(start, desired.requested) < actual < max(start, desired.requested)
     return between and actual not in desired.superseded
 
 
@@ -173,12 +160,7 @@ def defer(
 
 
 def fail(
-    desired: Desired,
-    now: datetime,
-    error: str,
-    timing: ActionTiming,
-    *,
-    may_follow: bool = False,
+    desired: Desired, now: datetime, error: str, timing: ActionTiming, *, may_follow: bool = False
 ) -> Desired:
     """Give up the action. The same capacity can be requested again after
     ``timing.failure_hold_seconds``. ``may_follow`` says that the plan may change nevertheless.
@@ -256,7 +238,7 @@ def settle(
     if settlement.kind is EntryKind.DEFERRED:
         reached = settlement.reached
         if reached is not None and is_progress(desired, reached):
-            desired = progress(desired, reached, now)
+            desired = replace(desired, reached=reached, progressed_at=now)
         return defer(desired, now, settlement.reason, timing, settlement.retry_after_seconds)
     tried = settlement.change_requested or desired.attempts > 0 or desired.reached is not None
     return fail(desired, now, settlement.reason, timing, may_follow=tried)
@@ -344,7 +326,7 @@ def changed_by_hand(desired: Desired, actual: int) -> bool:
     back from what was reached.
     """
     if desired.status is ActionStatus.CONFIRMED:
-        own = [desired.target if desired.given_up is None else desired.given_up, desired.target]
+        own = [desired.target, desired.requested]
     else:
         own = [desired.capacity, desired.target, *desired.superseded]
     if desired.pending or desired.given_up is not None:
@@ -391,7 +373,7 @@ def reconcile(
     capacity was set manually. The manual capacity is then adopted, or the desired capacity is
     requested again with a new epoch. 4. If the plan has come closer to the target of a pending
     action, that is progress. If the action was given up, it is confirmed in part. 5. A pending
-    action ends after its deadline: it is confirmed in part, or fails. Before the
+    action without progress ends after its deadline: it is confirmed in part, or fails. Before the
     deadline, the action is sent again with the same epoch after each wait (see ActionTiming). The
     reconciler sends actions only if the resource is in active mode, and only within its limits.
     With ``decides=False``, actions are only confirmed, because another version of the rules is in
@@ -400,36 +382,23 @@ def reconcile(
     desired = as_of(state, now).desired
     if desired is None:
         return NO_CHANGE
-    whole = desired.target if desired.given_up is None else desired.given_up
-    if actual == whole and not passes_target(desired):
+    if actual == desired.requested and not passes_target(desired):
         return _reached(resource, desired, now)
     if not decides:
         return NO_CHANGE
-    return _differs(resource, state, desired, actual, now, timing)
-
-
-def _differs(
-    resource: Resource,
-    state: ScalingState,
-    desired: Desired,
-    actual: int,
-    now: datetime,
-    timing: ActionTiming,
-) -> Reconciliation:
-    """Steps 3 to 5 of ``reconcile``."""
     active = effective_mode(resource, state, now)[0] is Mode.ACTIVE
-    if changed_by_hand(desired, actual):
-        if resource.on_manual_change is ManualChange.ADOPT:
-            return _manual_change(resource, adopt(desired, actual, now), now)
-        if active and not desired.pending:
-            back = enforce(desired, actual, now, resource.limits)
-            return _manual_change(resource, back, now)
+    if changed := _changed_by_hand(resource, desired, actual, now, active=active):
+        written = entry(resource, changed, EntryKind.MANUAL_CHANGE, now, changed.reason)
+        action = action_of(resource.name, changed) if changed.pending else None
+        return Reconciliation(changed, action, written)
     if is_progress(desired, actual):
         moved = _progress if desired.pending else _in_part
         return moved(resource, desired, actual, now, timing)
-    if desired.pending:
-        return _overdue(resource, desired, actual, now, timing, active=active)
-    return NO_CHANGE
+    if not desired.pending:
+        return NO_CHANGE
+    if now - desired.waiting_since > timedelta(seconds=timing.deadline_seconds):
+        return _ended(resource, desired, actual, now, timing)
+    return _sent_again(resource, desired, now, timing) if active else NO_CHANGE
 
 
 def _reached(resource: Resource, desired: Desired, now: datetime) -> Reconciliation:
@@ -440,10 +409,15 @@ def _reached(resource: Resource, desired: Desired, now: datetime) -> Reconciliat
     return Reconciliation(done, None, entry(resource, done, EntryKind.CONFIRMED, now, reason))
 
 
-def _manual_change(resource: Resource, changed: Desired, now: datetime) -> Reconciliation:
-    written = entry(resource, changed, EntryKind.MANUAL_CHANGE, now, changed.reason)
-    action = action_of(resource.name, changed) if changed.pending else None
-    return Reconciliation(changed, action, written)
+def _changed_by_hand(
+    resource: Resource, desired: Desired, actual: int, now: datetime, *, active: bool
+) -> Desired | None:
+    if not changed_by_hand(desired, actual):
+        return None
+    if resource.on_manual_change is ManualChange.ADOPT:
+        return adopt(desired, actual, now)
+    enforces = active and not desired.pending
+    return enforce(desired, actual, now, resource.limits) if enforces else None
 
 
 def _progress(
@@ -451,55 +425,43 @@ def _progress(
 ) -> Reconciliation:
     """Progress renews the deadline, and the wait until the action is sent again."""
     again = max(_resend_at(desired, timing), now + timedelta(seconds=timing.resend_seconds))
-    moved = replace(progress(desired, actual, now), retry_at=again)
-    written = entry(resource, moved, EntryKind.PROGRESS, now, told_progress(moved))
-    return Reconciliation(moved, None, written)
-
-
-def told_progress(desired: Desired) -> str:
-    """How far the plan has come on the way to the target of a pending action."""
-    return (
-        f"the capacity is {desired.reached} on the way from {desired.previous} to "
-        f"{desired.target}, as requested by epoch {desired.epoch}"
-    )
+    moved = replace(desired, reached=actual, progressed_at=now, retry_at=again)
+    way = f"on the way from {moved.previous} to {moved.target}"
+    reason = f"the capacity is {actual} {way}, as requested by epoch {moved.epoch}"
+    return Reconciliation(moved, None, entry(resource, moved, EntryKind.PROGRESS, now, reason))
 
 
 def _in_part(
     resource: Resource, desired: Desired, actual: int, now: datetime, timing: ActionTiming
 ) -> Reconciliation:
     part = confirm_in_part(desired, actual, now, timing)
-    reason = f"epoch {part.epoch} reached {actual} of {part.given_up}"
-    if desired.pending:
-        reason += f", and no more within {timing.deadline_seconds:g} s"
-    if part.last_error:
-        reason += f": {part.last_error}"
+    if outside_limits(desired.requested, resource.limits):  # as for a failed action
+        part = replace(part, retry_at=None)
+    within = f", and no more within {timing.deadline_seconds:g} s" if desired.pending else ""
+    reason = f"epoch {part.epoch} reached {actual} of {part.given_up}{within}: {part.last_error}"
     return Reconciliation(part, None, entry(resource, part, EntryKind.CONFIRMED, now, reason))
 
 
-def _overdue(
-    resource: Resource,
-    desired: Desired,
-    actual: int,
-    now: datetime,
-    timing: ActionTiming,
-    *,
-    active: bool,
+def _ended(
+    resource: Resource, desired: Desired, actual: int, now: datetime, timing: ActionTiming
 ) -> Reconciliation:
+    if actual == desired.target:
+        return _reached(resource, desired, now)
+    if _is_part(desired, desired.previous, actual):
+        return _in_part(resource, desired, actual, now, timing)
     outside = outside_limits(desired.target, resource.limits)
-    if now - desired.waiting_since > timedelta(seconds=timing.deadline_seconds):
-        if actual == desired.target:
-            return _reached(resource, desired, now)
-        if _is_part(desired, desired.previous, actual, desired.target):
-            return _in_part(resource, desired, actual, now, timing)
-        error = outside or desired.last_error or "no confirmation arrived"
-        failed = fail(desired, now, error, timing, may_follow=True)
-        if outside:  # the next decision requests another capacity, which must not wait
-            failed = replace(failed, retry_at=None)
-        reason = (
-            f"the app gave up epoch {desired.epoch} after {timing.deadline_seconds:g} s: {error}"
-        )
-        return Reconciliation(failed, None, entry(resource, failed, EntryKind.FAILED, now, reason))
-    if outside or not active or now < _resend_at(desired, timing):
+    error = outside or desired.last_error or "no confirmation arrived"
+    failed = fail(desired, now, error, timing, may_follow=True)
+    if outside:  # the next decision requests another capacity, which must not wait
+        failed = replace(failed, retry_at=None)
+    reason = f"the app gave up epoch {desired.epoch} after {timing.deadline_seconds:g} s: {error}"
+    return Reconciliation(failed, None, entry(resource, failed, EntryKind.FAILED, now, reason))
+
+
+def _sent_again(
+    resource: Resource, desired: Desired, now: datetime, timing: ActionTiming
+) -> Reconciliation:
+    if outside_limits(desired.target, resource.limits) or now < _resend_at(desired, timing):
         return NO_CHANGE
     resent = replace(desired, sent_at=now, retry_at=None)
     error = desired.last_error or "no answer"

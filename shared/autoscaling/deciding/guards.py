@@ -312,14 +312,10 @@ def failed_action(capacity: int, context: Context) -> Limit | None:
     """Hold for a while after an action that failed or was confirmed in part, so that it is not
     requested with every sample."""
     desired, seen = context.desired, context.seen
-    if desired is None or desired.retry_at is None:
+    if desired is None or desired.pending or desired.retry_at is None:
         return None
-    if desired.status is ActionStatus.FAILED:
-        ended = "failed"
-    elif desired.status is ActionStatus.CONFIRMED and desired.given_up is not None:
-        ended = f"reached {desired.target} of {desired.given_up}"
-    else:
-        return None
+    failed = desired.status is ActionStatus.FAILED
+    ended = "failed" if failed else f"reached {desired.target} of {desired.requested}"
     if capacity == seen.capacity or seen.now >= desired.retry_at:
         return None
     return Limit(

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from shared.autoscaling.acting.actions import (
     ActionTiming,
@@ -77,8 +77,8 @@ class Scaler:
                 requested = True
                 after = int((await control.read(resource.target)).value)
                 if after != desired.target:
-                    reads = "still reads" if after == before else "reads"
-                    reason = f"the capacity {reads} {after} after the change{lacking}"
+                    still = "still " if after == before else ""
+                    reason = f"the capacity {still}reads {after} after the change{lacking}"
                     return Settlement(EntryKind.DEFERRED, reason, requested, reached=after)
         except CapacityDelayed as error:
             requested = requested or error.maybe_done
@@ -111,9 +111,8 @@ class Scaler:
         desired, now = snapshot.state.desired, snapshot.read_at
         if desired is None or desired.epoch != action.epoch:
             if settlement.change_requested:
-                reached = settlement.reached
-                late = action.target if reached is None else reached
-                await self._superseded(resource, action, late, snapshot)
+                late = replace(action, target=settlement.reached or action.target)
+                await self._superseded(resource, late, snapshot)
             return await self._ignore(action, snapshot, "a newer decision was made meanwhile")
         settled = settle(desired, settlement, now, self.timing)
         if settled is None:
@@ -127,16 +126,15 @@ class Scaler:
         return kind
 
     async def _superseded(
-        self, resource: Resource, action: ScaleAction, late: int, snapshot: Snapshot
+        self, resource: Resource, action: ScaleAction, snapshot: Snapshot
     ) -> None:
-        """Handle a change to ``late`` that was requested by an action which a newer decision has
-        replaced.
+        """Handle a change that was requested by an action which a newer decision has replaced.
 
         Resource Manager does not reject late writers, so this action may have undone the change of
         the newer one. In that case the newer action is reopened and carried out again.
         """
         desired, now = snapshot.state.desired, snapshot.read_at
-        if desired is None or (reopened := reopen(desired, late, now)) == desired:
+        if desired is None or (reopened := reopen(desired, action.target, now)) == desired:
             return
         reason = f"epoch {action.epoch} changed the capacity late: {reopened.last_error}"
         written = entry(resource, reopened, EntryKind.REOPENED, now, reason)

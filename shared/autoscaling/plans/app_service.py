@@ -65,7 +65,10 @@ class AppServiceControl:
             plan = await self._get(target)
             assert plan.sku is not None
             plan.sku.capacity = capacity
-            _retarget(plan, capacity)
+            if plan.properties and (
+                plan.properties.target_worker_count or _may_fill_in_pieces(plan)
+            ):  # only another one cancels an operation, and an old one starts its operation again
+                plan.properties.target_worker_count = capacity
             poller = await self._client(target).app_service_plans.begin_create_or_update(
                 target.resource_group,
                 target.name,
@@ -133,14 +136,12 @@ class AppServiceControl:
 
 
 def _instances(plan: ArmPlan) -> int:
-    """The capacity of a plan. While a plan fills in pieces, ``sku.capacity`` may already be the
-    ordered one, so the number of instances counts."""
+    """While a plan fills, ``sku.capacity`` may be what was ordered, and not what is there."""
     assert plan.sku is not None
     assert plan.sku.capacity is not None
     there: object = plan.properties.number_of_workers if plan.properties else None
-    if _may_fill_in_pieces(plan) and type(there) is int and there > 0:
-        return there
-    return plan.sku.capacity
+    fills = _may_fill_in_pieces(plan) and type(there) is int and there > 0
+    return there if fills else plan.sku.capacity  # type: ignore[return-value]
 
 
 def _may_fill_in_pieces(plan: ArmPlan) -> bool:
@@ -148,19 +149,10 @@ def _may_fill_in_pieces(plan: ArmPlan) -> bool:
     use. https://learn.microsoft.com/azure/app-service/app-service-plan-manage
     """
     found = plan.properties
-    return found is not None and (
-        found.provisioning_state == "InProgress"
-        or bool(found.async_scaling_enabled)
-        or found.hosting_environment_profile is not None
-    )
-
-
-def _retarget(plan: ArmPlan, capacity: int) -> None:
-    """Set ``targetWorkerCount`` where it has an effect: an operation that fills a plan is canceled
-    only by another one, and one that is repeated starts its operation again.
-    """
-    if plan.properties and (plan.properties.target_worker_count or _may_fill_in_pieces(plan)):
-        plan.properties.target_worker_count = capacity
+    if found is None:
+        return False
+    asynchronous = found.async_scaling_enabled or found.hosting_environment_profile is not None
+    return bool(asynchronous) or found.provisioning_state == "InProgress"
 
 
 def plan_access(plan: AppServicePlan) -> Access:
@@ -201,18 +193,13 @@ def _translated(error: AzureError, target: AppServicePlan, *, changing: bool) ->
     return CapacityDelayed(message, _wait_after(error), maybe_done=maybe_done, available=available)
 
 
-SCARCE = re.compile(
-    r"not enough (?:available|instances|workers|servers)|no available instances", re.I
-)
+SCARCE = re.compile(r"not enough |no available instances", re.I)
 NUMBER = r"(?<![-.0-9])([0-9]{1,5})(?!\.?[0-9])"
-FREE = [
-    re.compile(form.replace("N", NUMBER), re.I)
-    for form in (
-        r"\badd (?:an? |up to )?(?:extra |additional |more )?N",
-        r"N (?:[a-z]+ ){0,3}(?:is |are )?(?:[a-z]+ )?available\b",
-        r"\bavailable(?: [a-z]+){0,2} ?(?:is|are|:|=) ?N",
-    )
-]
+FREE = (
+    re.compile(rf"\badd (?:an? |up to )?(?:extra |additional |more )?{NUMBER}", re.I),
+    re.compile(rf"{NUMBER} (?:[a-z]+ ){{0,4}}available\b", re.I),
+    re.compile(rf"\bavailable(?: [a-z]+){{0,2}} ?(?:is|are|:|=) ?{NUMBER}", re.I),
+)
 """How App Service says how many instances are free, the number of further ones first."""
 
 

@@ -23,7 +23,6 @@ from shared.autoscaling.acting.actions import (
     enforce,
     fail,
     partial_target,
-    progress,
     reason_to_ignore,
     reconcile,
     reopen,
@@ -134,7 +133,11 @@ SETTLED = confirmed(5, target=3)
         (LAST, THROTTLED, defer(LAST, NOW, "429", TIMING, 90)),
         (LAST, BY_HAND, adopt(LAST, 6, NOW)),
         (LAST, DONE, confirm(LAST, NOW)),
-        (FILLING, THIRTEEN, defer(progress(FILLING, 13, NOW), NOW, "reads 13", TIMING)),
+        (
+            FILLING,
+            THIRTEEN,
+            defer(replace(FILLING, reached=13, progressed_at=NOW), NOW, "reads 13", TIMING),
+        ),
         # the reconciler has seen more since, or the capacity is no step towards the target
         *[
             (last, THIRTEEN, defer(last, NOW, "reads 13", TIMING))
@@ -399,9 +402,9 @@ def test_the_rest_of_a_change_that_was_confirmed_in_part_stays_the_apps_own() ->
         == IN_PART
     )
     later = confirm_in_part(IN_PART, 12, ago(-30), TIMING)
-    assert (later.previous, later.target, later.given_up, later.retry_at) == (9, 12, 15, ago(-90))
+    assert (later.previous, later.target, later.given_up, later.retry_at) == (3, 12, 15, ago(-90))
     done = confirm(later, ago(-60))
-    assert (done.previous, done.target, done.given_up, done.retry_at) == (12, 15, None, None)
+    assert (done.previous, done.target, done.given_up, done.retry_at) == (3, 15, None, None)
     assert request(decision(9, 5), IN_PART).superseded == (15,)
     less = confirm_in_part(desired(target=3, previous=15), 9, NOW, TIMING)
     assert (less.changed_out, confirm(less, NOW).changed_out) == (False, False)
@@ -538,6 +541,7 @@ def waiting(target: int, **changes: Any) -> Desired:
         *[(IN_PART, actual, {}, EntryKind.MANUAL_CHANGE, None) for actual in (7, 16)],
         (IN_PART, 16, {"limits": Limits(1, 20), **ENFORCE}, EntryKind.MANUAL_CHANGE, 9),
         (FILLING, 9, {"limits": Limits(1, 5)}, None, None),
+        (replace(FILLING, sent_at=ago(90)), 9, {"limits": Limits(1, 5)}, None, None),
     ],
 )
 def test_the_reconciler_brings_desired_and_actual_capacity_together(
@@ -573,6 +577,10 @@ def test_a_limit_that_stopped_an_action_is_its_reason_and_delays_no_other_action
     assert done.entry is not None
     assert (done.desired.status, done.desired.retry_at) == (ActionStatus.FAILED, None)
     assert done.entry.reason.endswith("6 is above the maximum of 5")
+    stood = replace(FILLING, requested_at=LATE, progressed_at=LATE)
+    part = reconciled(stood, 9, limits=Limits(1, 12)).desired
+    assert part is not None
+    assert (part.status, part.target, part.retry_at) == (ActionStatus.CONFIRMED, 9, None)
     back = reconciled(confirmed(900, target=1), 4, **IN_2_TO_5)
     assert back.entry is not None
     assert back.entry.reason == (
@@ -623,16 +631,16 @@ def test_progress_is_logged_once_and_renews_the_deadline_and_the_wait() -> None:
     assert again.retry_at == ago(-90)
 
 
-@pytest.mark.parametrize(("error", "end"), [("429", ": 429"), ("", "")])
+@pytest.mark.parametrize(("error", "end"), [("429", "429"), ("", "the plan comes no further")])
 def test_a_plan_that_stands_still_is_confirmed_at_what_it_has_reached(error: str, end: str) -> None:
     last = replace(FILLING, requested_at=ago(900), progressed_at=LATE, last_error=error)
     part = confirm_in_part(last, 9, NOW, TIMING)
-    reason = f"epoch 7 reached 9 of 15, and no more within 600 s{end}"
+    reason = f"epoch 7 reached 9 of 15, and no more within 600 s: {end}"
     written = line(EntryKind.CONFIRMED, reason, part)
     assert reconciled(last, 9, limits=Limits(1, 20)) == Reconciliation(part, None, written)
     late = reconciled(part, 12, limits=Limits(1, 20)).entry
     assert late is not None
-    assert (late.current, late.desired, late.reason) == (9, 12, f"epoch 7 reached 12 of 15{end}")
+    assert (late.current, late.desired, late.reason) == (3, 12, f"epoch 7 reached 12 of 15: {end}")
 
 
 def test_a_given_up_action_that_the_plan_completes_is_confirmed_in_full() -> None:

@@ -538,7 +538,7 @@ def test_the_minimum_and_the_maximum_themselves_are_allowed(
         (replace(REFUSED, retry_at=NOW), 6, False),
         (replace(REFUSED, retry_at=None), 6, False),
         (replace(REFUSED, status=ActionStatus.PENDING), 6, False),
-        (replace(REFUSED, status=ActionStatus.CONFIRMED, changed_at=ago(900)), 6, False),
+        (confirmed(900, target=6), 6, False),
         (IN_PART, 6, True),
         (IN_PART, 4, False),
         (replace(IN_PART, retry_at=NOW), 6, False),
