@@ -613,7 +613,8 @@ def test_a_desired_capacity_that_is_reached_is_confirmed_and_logged(last: Desire
 @pytest.mark.parametrize(("error", "reason"), [("", "no confirmation arrived"), ("409", "409")])
 def test_an_action_past_its_deadline_fails_with_its_last_error(error: str, reason: str) -> None:
     last = desired(requested_at=LATE, attempts=3, last_error=error)
-    failed = fail(last, NOW, reason, TIMING, may_follow=True)
+    failed = replace(fail(last, NOW, reason, TIMING), given_up=3)
+    assert failed == fail(last, NOW, reason, TIMING, may_follow=True)
     written = line(EntryKind.FAILED, f"the app gave up epoch 7 after 600 s: {reason}", failed)
     assert reconciled(last, 2) == Reconciliation(failed, None, written)
 

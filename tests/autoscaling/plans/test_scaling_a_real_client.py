@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
+from logging import WARNING
 from typing import Any
 
 import pytest
@@ -262,7 +263,7 @@ async def test_a_manual_change_while_a_plan_fills_is_adopted_unless_it_counts_as
 
 @pytest.mark.parametrize("ends_short", [False, True])
 async def test_a_plan_that_stands_still_is_confirmed_in_part_and_may_still_fill(
-    ends_short: bool,
+    ends_short: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with large(pieces=Pieces(3, 60, most=2, ends_short=ends_short)) as scene:
         await scene.order(15, previous=3)
@@ -275,6 +276,10 @@ async def test_a_plan_that_stands_still_is_confirmed_in_part_and_may_still_fill(
             return
         last = await scene.desired()
         assert (last.target, last.given_up, last.status) == (9, 15, ActionStatus.CONFIRMED)
+        warned = [line.message for line in caplog.records if line.levelno == WARNING]
+        assert any("[reconciled_resent] plan-1: epoch 7 is not confirmed" in w for w in warned)
+        assert any("[reconciled_confirmed] plan-1: epoch 7 reached 9 of 15" in w for w in warned)
+        assert not any("progress" in w for w in warned)
         assert EntryKind.FAILED not in kinds
         for by_hand, kind in ((12, CONFIRMED), (15, CONFIRMED), (9, MANUAL_CHANGE)):
             scene.arm.set_capacity_by_hand(ID, by_hand)
