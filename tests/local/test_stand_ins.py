@@ -252,9 +252,8 @@ class TestAsynchronousScaling:
             plan["sku"]["capacity"], plan["properties"]["targetWorkerCount"] = 5, target
             if target is None:
                 del plan["properties"]["targetWorkerCount"]
-            await client.app_service_plans.begin_create_or_update(
-                "rg", "plan", json.dumps(plan).encode(), polling=False
-            )
+            body: Any = json.dumps(plan).encode()
+            await client.app_service_plans.begin_create_or_update("rg", "plan", body, polling=False)
             clock.now += timedelta(seconds=600)
             assert await capacity_of(client) == reached
 
