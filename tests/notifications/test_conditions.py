@@ -202,6 +202,15 @@ async def notified(observed: Observed) -> list[News]:
     return inbox.received
 
 
+async def test_a_part_that_suffices_and_progress_are_not_reported() -> None:
+    moving = replace(STILL, progressed_at=ago(200))
+    for last, wanted in ((IN_PART, 9), (moving, 15)):
+        newest = decided(Recommendation(wanted, "busy"), current=9, desired=9)
+        case = Case("", "", state=state([5, 5], 9, last), newest=newest)
+        (seen,) = await status.read_all([resource(limits=Limits(1, 20))], Kept(case), MINUTES)
+        assert seen["conditions"] == []
+
+
 @pytest.mark.parametrize(
     ("last", "on_the_page", "in_status"),
     [

@@ -378,8 +378,9 @@ def test_a_new_request_keeps_the_late_change_of_a_reopened_action_as_the_apps_ow
 
 
 def test_a_late_change_back_from_what_was_reached_is_the_apps_own() -> None:
-    assert changed_by_hand(FILLING, 5)
-    assert not changed_by_hand(reopen(FILLING, 5, NOW), 5)
+    for late in (3, 5):
+        assert changed_by_hand(FILLING, late)
+        assert not changed_by_hand(reopen(FILLING, late, NOW), late)
     assert reopen(FILLING, 9, NOW) is FILLING
     again = reopen(IN_PART, 20, NOW)
     assert (again.target, again.previous, again.reached, again.given_up) == (9, 20, None, None)
