@@ -8,6 +8,7 @@ an operator set.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Collection
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -250,7 +251,8 @@ class Safety:
         """Check that every decision has a new epoch: an epoch never changes its target, and the
         next epoch is higher by one."""
         epoch = before.epoch if before else 0
-        same = before is not None and (after.epoch, after.target) == (epoch, before.target)
+        asked = None if before is None else _requested(before)
+        same = before is not None and (after.epoch, _requested(after)) == (epoch, asked)
         if not same and after.epoch != epoch + 1:
             self._break(now, f"epoch {after.epoch} (target {after.target}) follows epoch {epoch}")
         if not same or before is None or before.status is ActionStatus.CONFIRMED:
@@ -294,13 +296,16 @@ class Safety:
         self, before: Desired, after: Desired, capacity: int, now: datetime, active: bool
     ) -> None:
         """Check that the reconciler has repaired everything that it must repair."""
-        late = now - before.requested_at > timedelta(seconds=self.timing.deadline_seconds)
-        if late and before.pending and after.pending and after.epoch == before.epoch:
+        since = max(before.requested_at, before.progressed_at or before.requested_at)
+        late = now - since > timedelta(seconds=self.timing.deadline_seconds)
+        still = (after.epoch, after.reached) == (before.epoch, before.reached)
+        if late and before.pending and after.pending and still:
             self._break(
                 now,
                 f"epoch {after.epoch} is past its deadline, but pending since {after.requested_at}",
             )
-        if capacity == before.target and after.status is not ActionStatus.CONFIRMED:
+        settled = before.target == capacity and not (before.pending and before.superseded)
+        if settled and after.status is not ActionStatus.CONFIRMED:
             self._break(now, f"epoch {after.epoch} is {after.status}, but the plan has {capacity}")
         if self._is_manual(capacity, before) and after.target != capacity:
             self._break(now, f"epoch {after.epoch} ignores the manual change to {capacity}")
@@ -343,8 +348,18 @@ def _out(decision: Decision) -> bool:
     return (decision.desired or 0) > (decision.current or 0)
 
 
-def _explained(desired: Desired) -> tuple[int, ...]:
-    """The capacities that the app's own actions may have set."""
+def _requested(desired: Desired) -> int:
+    """The capacity that the epoch asked for, also if the app gave up the rest of it."""
+    return desired.target if desired.given_up is None else desired.given_up
+
+
+def _explained(desired: Desired) -> Collection[int]:
+    """The capacities that the app's own actions may have set: while one of them may still take
+    effect, all that lie on the way."""
     if desired.status is ActionStatus.CONFIRMED:
-        return (desired.target,)
-    return (desired.previous, desired.target, *desired.superseded)
+        own = [desired.target, _requested(desired)]
+    else:
+        last = desired.previous if desired.reached is None else desired.reached
+        own = [last, desired.target, *desired.superseded]
+    is_open = desired.pending or desired.given_up is not None
+    return range(min(own), max(own) + 1) if is_open else own

@@ -7,6 +7,11 @@ plan. `Azure-AsyncOperation` always answers 200 with a status. Until the operati
 the plan returns the old capacity and the `provisioningState` InProgress, and any other PUT on the
 plan is refused.
 https://learn.microsoft.com/azure/azure-resource-manager/management/async-operations
+
+A plan with `asyncScalingEnabled` fills in `pieces`. Its operation is canceled only by a PUT with
+another `targetWorkerCount`. A PUT that repeats the `targetWorkerCount` of an earlier operation
+starts that operation again, whatever its `sku.capacity` says.
+https://learn.microsoft.com/azure/app-service/app-service-plan-manage
 """
 
 import json
@@ -22,7 +27,7 @@ from typing import Any
 from local.azure_apis import arm_errors
 from local.azure_apis.loopback_server import LoopbackServer, Reply, Request
 from local.azure_apis.metrics import MetricsStandIn
-from local.azure_apis.plans import Plan, PlanId
+from local.azure_apis.plans import Pieces, Plan, PlanId
 from local.azure_apis.service_bus_resources import ServiceBusResources
 from local.clock import Clock, utc_now
 
@@ -70,7 +75,22 @@ class _Operation:
     id: str
     plan: Plan
     created: datetime
-    done_at: datetime
+    done_at: datetime | None
+    """None if it stands still and never ends."""
+    start: int
+    pieces: Pieces | None = None
+    """None if the capacity changes at the end, and not in pieces."""
+
+    def reached(self, now: datetime) -> int:
+        """The capacity that the plan has at ``now``."""
+        pieces, ordered = self.pieces, self.plan.capacity
+        if pieces is None:
+            return ordered if self.done_at is not None and self.done_at <= now else self.start
+        seconds = (now - self.created).total_seconds()
+        passed = int(seconds / pieces.seconds) if pieces.seconds else pieces.count(ordered)
+        delta = abs(ordered - self.start)
+        moved = min(pieces.size * min(passed, pieces.count(delta)), delta)
+        return self.start + (moved if ordered > self.start else -moved)
 
 
 class OperationForm(StrEnum):
@@ -116,6 +136,10 @@ class ArmStandIn(LoopbackServer):
         self._random = random.Random(seed)  # noqa: S311 - reproducible faults, not secrets
         self._on_capacity_ordered = on_capacity_ordered or (lambda _plan, _capacity: None)
         self._plans = {plan.id.key: plan for plan in plans}
+        self.pieces = Pieces()
+        """How plans with asynchronous scaling fill."""
+        self.free: int | None = None
+        """The free instances of the region, which other plans take at once. None: always enough."""
         self._running: dict[str, _Operation] = {}
         self._finished: OrderedDict[str, PlanId] = OrderedDict()
         self._puts: deque[PutRecord] = deque(maxlen=PUTS_KEPT_MAX)
@@ -213,26 +237,38 @@ class ArmStandIn(LoopbackServer):
 
     def _shown(self, plan: PlanId) -> dict[str, Any]:
         operation = self._running.get(plan.key)
-        ordered = None if operation is None else operation.plan.capacity
-        return self._plans[plan.key].to_json(ordered)
+        if operation is None:
+            return self._plans[plan.key].to_json()
+        shown = self._plans[plan.key].to_json(operation.plan.capacity)
+        if operation.pieces is not None and operation.pieces.shows_ordered:
+            shown["sku"]["capacity"] = operation.plan.capacity
+        return shown
 
     def _put(self, request: Request, plan: PlanId) -> Reply:
         """Refuse, or start an operation. As in Azure, PUT creates a plan that does not exist."""
         try:
             body = json.loads(request.body)
             requested = self._plans.get(plan.key, Plan(plan)).put(body)
+            if requested.scales_asynchronously and requested.target:
+                requested = replace(requested, capacity=requested.target)
         except (ValueError, AttributeError, TypeError):
             return arm_errors.bad_request("The request content was invalid.")
-        refusal = self._refusal(request, requested) or self._limit(request, requested)
+        refusal = (
+            self._refusal(request, requested)
+            or self._limit(request, requested)
+            or self._scarcity(requested)
+        )
         if refusal is not None:
             return refusal
-        operation = self._start(request, requested)
-        self._on_capacity_ordered(requested.id, requested.capacity)
-        return self._accepted(request, operation)
+        running = self._running.get(plan.key)
+        if running is None or requested.target not in (0, running.plan.capacity):
+            running = self._start(request, requested)
+        self._on_capacity_ordered(requested.id, running.plan.capacity)
+        return self._accepted(request, running)
 
     def _refusal(self, request: Request, requested: Plan) -> Reply | None:
         running = self._running.get(requested.id.key)
-        if running is not None:
+        if running is not None and running.pieces is None:
             return arm_errors.another_operation(running.id, running.created)
         if self._random.random() < self.conflict_probability:
             return arm_errors.another_operation("someone-else", request.time)
@@ -245,6 +281,16 @@ class ArmStandIn(LoopbackServer):
         # The exact type is checked because bool is a subclass of int.
         if type(requested.capacity) is not int or requested.capacity < 1:
             return arm_errors.bad_capacity(requested.capacity, requested.capacity_max)
+        return None
+
+    def _scarcity(self, requested: Plan) -> Reply | None:
+        """The refusal if too few instances are free; otherwise it takes those that are needed."""
+        more = requested.capacity - self._plans.get(requested.id.key, requested).capacity
+        if self.free is None or requested.scales_asynchronously:
+            return None
+        if more > self.free:
+            return arm_errors.not_enough_instances(self.free)
+        self.free -= more
         return None
 
     def _limit(self, request: Request, requested: Plan) -> Reply | None:
@@ -267,19 +313,32 @@ class ArmStandIn(LoopbackServer):
 
     def _start(self, request: Request, requested: Plan) -> _Operation:
         self._operation_count += 1
-        done_at = request.time + timedelta(seconds=self.operation_seconds)
-        operation = _Operation(f"{self._operation_count:08d}", requested, request.time, done_at)
-        self._plans.setdefault(requested.id.key, replace(requested, capacity=0))
+        start = self._plans.setdefault(requested.id.key, replace(requested, capacity=0)).capacity
+        pieces = self.pieces if requested.scales_asynchronously else None
+        seconds, ends = self.operation_seconds, True
+        if pieces is not None:
+            change = abs(requested.capacity - start)
+            seconds = pieces.count(change) * pieces.seconds
+            ends = pieces.ends_short or pieces.count(change) * pieces.size >= change
+        done_at = request.time + timedelta(seconds=seconds) if ends else None
+        name = f"{self._operation_count:08d}"
+        operation = _Operation(name, requested, request.time, done_at, start, pieces)
         self._running[requested.id.key] = operation
         return operation
 
     def _settle(self, now: datetime) -> None:
         """Apply every operation that is due by now."""
         for key, operation in list(self._running.items()):
-            if operation.done_at <= now:
-                del self._running[key]
-                self._plans[key] = operation.plan
-                self._finished[operation.id] = operation.plan.id
+            reached = operation.reached(now)
+            if operation.done_at is None or operation.done_at > now:
+                self._plans[key] = replace(self._plans[key], capacity=reached)
+                continue
+            del self._running[key]
+            pieces, properties = operation.pieces, dict(operation.plan.properties)
+            keeps = pieces is not None and pieces.keeps_target
+            properties["targetWorkerCount"] = operation.plan.capacity if keeps else 0
+            self._plans[key] = replace(operation.plan, capacity=reached, properties=properties)
+            self._finished[operation.id] = operation.plan.id
         while len(self._finished) > FINISHED_KEPT_MAX:
             self._finished.popitem(last=False)
 

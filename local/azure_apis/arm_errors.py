@@ -67,6 +67,21 @@ def another_operation(operation_id: str, created: datetime) -> Reply:
     )
 
 
+def not_enough_instances(free: int) -> Reply:
+    """429: App Service has fewer free instances than were asked for, and says how many.
+    https://techcommunity.microsoft.com/blog/appsonazureblog/4469680
+    """
+    return app_service_error(
+        429,
+        "TooManyRequests",
+        "Not enough available reserved instance servers to satisfy this request. Currently {0} "
+        "instances are available. If you are changing instance size you can reserve up to {0} "
+        "instances at this moment. If you are increasing instance count then you can add extra {0} "
+        "instances at this moment. Please get available machines and retry later.",
+        (str(free),),
+    )
+
+
 def bad_capacity(capacity: object, capacity_max: int) -> Reply:
     return app_service_error(
         400,

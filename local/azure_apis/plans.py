@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from math import ceil
 from typing import Any, Self
 
 Json = Mapping[str, Any]
@@ -30,8 +31,32 @@ WRITABLE_DEFAULTS: Json = {
     "targetWorkerCount": 0,
     "targetWorkerSizeId": 0,
     "zoneRedundant": False,
+    "asyncScalingEnabled": False,
     "hostingEnvironmentProfile": None,
 }
+
+
+@dataclass(frozen=True, slots=True)
+class Pieces:
+    """How a plan with asynchronous scaling fills: ``size`` instances each ``seconds``.
+
+    After ``most`` pieces it stands still until its target is changed, or, with ``ends_short``, the
+    operation ends. What a plan shows meanwhile is not documented: with ``shows_ordered``, its
+    `sku.capacity` is the ordered number at once, and with ``keeps_target``, `targetWorkerCount`
+    keeps that number after the operation.
+    """
+
+    size: int = 3
+    seconds: float = 60.0
+    most: int | None = None
+    ends_short: bool = False
+    shows_ordered: bool = False
+    keeps_target: bool = False
+
+    def count(self, instances: int) -> int:
+        """The number of pieces until a change by so many instances ends or stands still."""
+        needed = ceil(instances / self.size)
+        return needed if self.most is None else min(needed, self.most)
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,13 +134,22 @@ class Plan:
         profile = self.properties.get("hostingEnvironmentProfile") or {}
         return str(profile.get("id", ""))
 
+    @property
+    def scales_asynchronously(self) -> bool:
+        return bool(self.properties.get("asyncScalingEnabled"))
+
+    @property
+    def target(self) -> int:
+        """The `targetWorkerCount` that was put; 0 if there is none."""
+        return int(self.properties.get("targetWorkerCount") or 0)
+
     def put(self, body: Json) -> Self:
         """This plan after a PUT. Capacity and SKU keep their values if the body omits them."""
         sku = body.get("sku") or {}
         properties = body.get("properties") or {}
         return replace(
             self,
-            capacity=sku.get("capacity", self.capacity),
+            capacity=sku.get("capacity", properties.get("numberOfWorkers", self.capacity)),
             sku=self.sku.put(sku),
             location=body.get("location", self.location),
             kind=body.get("kind", self.kind),
@@ -149,7 +183,7 @@ class Plan:
             "provisioningState": "Succeeded" if ordered is None else "InProgress",
             "numberOfWorkers": self.capacity,
             "currentNumberOfWorkers": self.capacity,
-            "targetWorkerCount": ordered or 0,
+            "targetWorkerCount": ordered or self.target,
             "maximumNumberOfWorkers": self.capacity_max,
             "numberOfSites": 1,
             "geoRegion": self.location,

@@ -47,7 +47,8 @@ class ReadDenied(ReadFailed):
 class CapacityDelayed(AutoscalingError):
     """The capacity cannot be changed now, or the outcome is unknown. Try again later.
 
-    ``maybe_done`` is true if a change was requested and its outcome is unknown.
+    ``maybe_done`` is true if a change was requested and its outcome is unknown. ``available`` is
+    the number of further instances that can be had now; None if that is not why, or not known.
     """
 
     def __init__(
@@ -56,10 +57,12 @@ class CapacityDelayed(AutoscalingError):
         retry_after_seconds: float | None = None,
         *,
         maybe_done: bool = False,
+        available: int | None = None,
     ) -> None:
         super().__init__(message)
         self.retry_after_seconds = retry_after_seconds
         self.maybe_done = maybe_done
+        self.available = available
 
 
 class CapacityRefused(AutoscalingError):

@@ -64,11 +64,34 @@ class Desired:
     last_error: str = ""
     changes: tuple[int, ...] = ()
     """The times of the app's changes within the last hour, in seconds since 1970."""
+    reached: int | None = None
+    """The capacity between ``previous`` and ``target`` that the plan was last seen to have."""
+    progressed_at: datetime | None = None
+    """The time at which ``reached`` was seen first."""
+    given_up: int | None = None
+    """The requested capacity that the app no longer waits for, although the plan may get there."""
 
     @property
     def pending(self) -> bool:
         """True until the action is confirmed or has failed."""
         return self.status is ActionStatus.PENDING
+
+    @property
+    def capacity(self) -> int:
+        """The capacity that the plan has according to this state."""
+        if self.status is ActionStatus.CONFIRMED:
+            return self.target
+        return self.previous if self.reached is None else self.reached
+
+    @property
+    def requested(self) -> int:
+        """The capacity that was asked for, also if the app no longer waits for all of it."""
+        return self.target if self.given_up is None else self.given_up
+
+    @property
+    def waiting_since(self) -> datetime:
+        """The time of the request, or of the last progress after it."""
+        return max(self.requested_at, self.progressed_at or self.requested_at)
 
 
 @dataclass(frozen=True, slots=True)

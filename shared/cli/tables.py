@@ -30,7 +30,7 @@ def status(resources: Sequence[JsonObject]) -> None:
         table.add_row(
             shown["name"],
             _capacity(shown),
-            f"{desired['target']} ({desired['status']})" if desired else UNKNOWN,
+            _desired(desired) if desired else UNKNOWN,
             Text(_mode(shown)),
             Text("\n".join(_readings(shown))),
             shown["as_of"],
@@ -42,6 +42,15 @@ def status(resources: Sequence[JsonObject]) -> None:
     for found in chain.from_iterable(shown["conditions"] for shown in resources):
         text = explained(found["what"], explained(found["meaning"], found["todo"]))
         _print(Text(text, style=STYLES[found["severity"]]))
+
+
+def _desired(desired: JsonObject) -> str:
+    status, reached, given_up = desired["status"], desired["reached"], desired["given_up"]
+    if status == "pending" and reached is not None:
+        status = f"{status}, {reached} reached"
+    elif given_up not in (None, desired["target"]):
+        status = f"{status}, of {given_up}"
+    return f"{desired['target']} ({status})"
 
 
 def decisions(lines: Sequence[JsonObject]) -> None:

@@ -145,9 +145,10 @@ class TimingSettings(SettingsModel):
         15, "wait before the first retry if the plan is busy or slow; each further wait is twice "
         "as long, up to 16 times this value, unless the service says how long to wait")
     deadline_seconds: Annotated[float, Bounds(1, 86_400)] = setting("ActionDeadlineSeconds",
-        "seconds", 600, "time after which an action is abandoned and the policy decides again")
+        "seconds", 600, "time without progress after which an action is abandoned and the "
+        "policy decides again")
     failure_hold_seconds: Annotated[float, Bounds(1, 3600)] = setting("FailureHoldSeconds",
-        "seconds", 60, "wait after a refused action")
+        "seconds", 60, "wait after an action that was refused, or of which only a part was reached")
 
 
 @dataclass(frozen=True)

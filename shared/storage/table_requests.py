@@ -34,6 +34,7 @@ HEADERS = {
     "Accept": "application/json;odata=minimalmetadata",
     "Content-Type": "application/json",
     "DataServiceVersion": "3.0",
+    "x-ms-version": "2019-02-02",  # storage takes no token without a version
 }
 FAILED = 300
 PARAMETER = re.compile(r"@(\w+)")

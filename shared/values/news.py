@@ -28,6 +28,7 @@ class NewsKind(StrEnum):
 
     SCALED = "scaled"
     SCALING_REFUSED = "scaling.refused"
+    SCALING_INCOMPLETE = "scaling.incomplete"
     AT_MAXIMUM = "at.maximum"
     BACKLOG_UNFALLEN = "backlog.not.falling"
     ENTITY_DISABLED = "entity.disabled"

@@ -16,6 +16,7 @@ import pytest
 from local.twins.autoscaling import MemoryStateStore
 from local.twins.notifications import MemoryNotificationStore
 from shared.autoscaling import Limits, Mode
+from shared.autoscaling.acting.actions import confirm_in_part
 from shared.autoscaling.deciding import clocks
 from shared.autoscaling.deciding.decide import EntryKind, LogEntry
 from shared.autoscaling.errors import StateUnreadable
@@ -27,6 +28,7 @@ from shared.autoscaling.ports import Snapshot
 from shared.autoscaling.sources import HubMetric
 from shared.autoscaling.state import (
     ActionStatus,
+    Desired,
     Learned,
     Override,
     RulesInForce,
@@ -51,7 +53,18 @@ from shared.values.news import News
 from shared.web.board import Board, Panel, RecentLog, Shown
 from shared.web.http import Request
 from shared.web.page import dashboard
-from tests.builders import NOW, SOURCE, ago, confirmed, desired, history, resource, sample, state
+from tests.builders import (
+    NOW,
+    SOURCE,
+    TIMING,
+    ago,
+    confirmed,
+    desired,
+    history,
+    resource,
+    sample,
+    state,
+)
 
 MINUTES = 30
 VALIDATE = "Run python -m shared validate --connect"
@@ -97,6 +110,15 @@ CLOCKS = [MetricValue(ago(age), ago(age + 300).timestamp()) for age in (60, 30, 
 STALLED = Learned(stalls=(Stall("backlog", ago(1800), ago(1860)),))
 REFUSED = desired(status=ActionStatus.FAILED, last_error="the identity lacks the right")
 HUNG = desired(requested_at=ago(720), last_error="no answer within 30 s")
+STILL = desired(
+    target=15,
+    previous=3,
+    reached=9,
+    requested_at=ago(1200),
+    progressed_at=ago(400),
+    last_error="429: no more instances are available",
+)
+IN_PART = confirm_in_part(STILL, 9, ago(200), TIMING)
 BLOCKED = decided(reason="running since noon", limited_by=("policy_unanswered",))
 RAISED = decided(Recommendation(2, "the policy raised KeyError: 'x'; holding", "error"))
 PAUSED = Override(Mode.PAUSED, "incident")
@@ -123,6 +145,13 @@ CASES = [
          state=state([5], 2, REFUSED)),
     Case("warning", "scaling to 3 instances was requested 12 min ago and is not confirmed",
          "no answer within 30 s", VALIDATE, state=state([5, 5], 2, HUNG)),
+    Case("warning", "scaling to 15 instances reached 9 and has stood still for 7 min",
+         "429: no more instances are available", VALIDATE, "scaling.incomplete",
+         state([5, 5], 9, STILL)),
+    Case("warning", "scaling to 15 instances ended at 9", "429: no more instances are available",
+         VALIDATE, "scaling.incomplete", state([5, 5], 9, IN_PART),
+         decided(Recommendation(15, "busy"), current=9, desired=9),
+         declared={"limits": Limits(1, 20)}),
     Case("warning", "no sample of capacity for 4 min", "The plan cannot be read", VALIDATE,
          "source.stale", having(CAPACITY_METRIC, sample(2, 240)), subject="plan-1/capacity"),
     Case("warning", "no sample of backlog for 60 min", "The resource is not scaled in", VALIDATE,
@@ -218,6 +247,32 @@ async def notified(observed: Observed) -> list[News]:
     inbox, records = Inbox(), MemoryNotificationStore(lambda: NOW)
     await flow.send_due_notifications({"world": source}, records, inbox, NotificationIntervals())
     return inbox.received
+
+
+async def test_a_part_that_suffices_and_progress_are_not_reported() -> None:
+    moving = replace(STILL, progressed_at=ago(200))
+    for last, wanted in ((IN_PART, 9), (moving, 15)):
+        newest = decided(Recommendation(wanted, "busy"), current=9, desired=9)
+        case = Case("", "", state=state([5, 5], 9, last), newest=newest)
+        (seen,) = await status.read_all([resource(limits=Limits(1, 20))], Kept(case), MINUTES)
+        assert seen["conditions"] == []
+
+
+@pytest.mark.parametrize(
+    ("last", "on_the_page", "in_status"),
+    [
+        (STILL, "→ 15 requested, 9 at 11:53", "15 (pending, 9 reached)"),
+        (IN_PART, "of 15 requested", "9 (confirmed, of 15)"),
+    ],
+)
+async def test_page_and_status_show_how_far_an_action_has_come(
+    last: Desired, on_the_page: str, in_status: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    declared, store = resource(), Kept(Case("", "", state=state([5, 5], 9, last)))
+    (seen,) = await status.read_all([declared], store, MINUTES)
+    tables.status([seen])
+    assert in_status in " ".join(capsys.readouterr().out.split())
+    assert on_the_page in await page(Board({"plan-1": declared}, store, RecentLog(store), MINUTES))
 
 
 async def page(board: Board) -> str:

@@ -4,13 +4,16 @@ The faults are crashes, lost replies, duplicate and reordered messages, outages 
 Each world is also slow in one way or in all of them (``world.KINDS``): changes of the plan take
 longer than the time-out of an action, storage calls take longer than a function may run, messages
 are under way for longer than a window or a cooldown, or the clock of the servers is minutes away
-from that of the instances and is set back and forward. In each world these rules must hold:
+from that of the instances and is set back and forward. A quarter of the worlds have plans that fill
+in pieces, and a quarter have too few instances (``world.Supply``). In each world these rules must
+hold:
 
 - the capacity stays within its limits, and only decided capacities are requested;
 - an epoch is decided once, and carried out once, unless a late change has undone it;
 - a decision observes the cooldown since the last confirmed change, by the clock of the servers;
 - an action is sent again after ``ActionResendSeconds``, and not earlier;
-- a late effect of one of the app's own actions is not taken for a manual change;
+- a late effect or a part of one of the app's own actions is not taken for a manual change;
+- each step of an action that proceeds in pieces is logged once;
 - each log entry and each confirmation is dated by the clock of the servers;
 - once faults have ended, no action stays pending, and the capacity follows the load in time.
 """
@@ -94,7 +97,11 @@ def check_always(world: World, *, by_hand: bool) -> None:
     decided = Counter(e.epoch for e in lines(world) if e.applies)
     assert all(count == 1 for count in decided.values()), f"an epoch decided twice: {decided}"
     targets = {e.desired for e in lines(world) if e.applies or e.kind is EntryKind.MANUAL_CHANGE}
-    assert set(requested) <= targets, "a capacity that was never decided"
+    allowed = targets | world.control.offered
+    assert set(requested) <= allowed, "a capacity that was never decided"
+    steps = Counter((e.epoch, e.current) for e in lines(world) if e.kind is EntryKind.PROGRESS)
+    reopened = {e.epoch for e in lines(world) if e.kind is EntryKind.REOPENED}
+    assert all(count == 1 for (epoch, _), count in steps.items() if epoch not in reopened), steps
     if not by_hand:
         late = sum(e.late for e in world.control.effective)  # each has to be undone
         in_time = len(world.control.effective) - late

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
@@ -77,6 +78,19 @@ QUEUES = Slowness(queue_rate=0.2, queue_seconds_max=900)
 CLOCKS = Slowness(skew_seconds=420, step_rate=0.3, step_seconds=600)
 ALL = Slowness(0.4, 900, 0.01, 400, 0.1, 900, 420, 0.2, 600)
 KINDS = (USUAL, ARM, STORAGE, QUEUES, CLOCKS, ALL)
+
+
+class Supply(StrEnum):
+    """How a plan gets its instances."""
+
+    WHOLE = "whole"
+    """All at the end of a change."""
+    PIECES = "pieces"
+    """One after the other, by asynchronous scaling: the plan may stand still for long, and the
+    change may end short. A change to another capacity cancels the one that is under way."""
+    SCARCE = "scarce"
+    """As WHOLE, but a change that needs more instances than are free is refused with their number.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,17 +173,23 @@ class Operation:
     target: CapacityTarget
     capacity: int
     done_at: datetime
+    """With PIECES, the time of the next one."""
     done: bool = False
 
 
 class Control(MemoryCapacityControl):
     """A plan that is sometimes busy, refuses changes, loses replies or takes long."""
 
-    def __init__(self, world: World, *, serial: bool) -> None:
+    def __init__(self, world: World, *, serial: bool, supply: Supply) -> None:
         super().__init__(world.server_now, {"plan-1": 3})
         self._world = world
-        self.serial = serial
-        """True if a change is refused while another is under way, as App Service usually does."""
+        self.supply = supply
+        self.serial = serial or supply is Supply.PIECES
+        """True if a change is refused while another is under way, as App Service usually does, or
+        replaces it."""
+        self.hurried = False
+        self.offered = set[int]()
+        """The capacities that a refusal for lack of instances allowed instead."""
         self._operations: list[Operation] = []
         self.effective: list[Effect] = []
 
@@ -185,24 +205,50 @@ class Control(MemoryCapacityControl):
         chance = world.random.random()
         if chance < world.scheduler.fault_rate:
             raise CapacityRefused("403") if chance < 0.005 else CapacityDelayed("409", 5)
-        if self._operations and self.serial:
+        if self._operations and self.serial and self.supply is not Supply.PIECES:
             raise CapacityDelayed("409: another operation is in progress")
+        if self.supply is Supply.SCARCE and not self.hurried:
+            self._refuse_if_too_few(target, capacity)
         try:
             await pause()
             slow = world.slow
             seconds = world.seconds(slow.arm_rate, slow.arm_seconds_max)
             operation = Operation(target, capacity, world.now + timedelta(seconds=seconds))
-            self._operations.append(operation)
+            if self.supply is Supply.PIECES:
+                operation = self._filling(operation)
+            else:
+                self._operations.append(operation)
             self.finish()
             await self._answer(operation)
             await pause()
         except Outage as error:
             raise CapacityDelayed("no answer, outcome unknown", maybe_done=True) from error
 
+    def _refuse_if_too_few(self, target: CapacityTarget, capacity: int) -> None:
+        free, before = (
+            self._world.random.choice([0, 0, 1, 1, 2, None]),
+            self.capacities[target.name],
+        )
+        if capacity - before > (9 if free is None else free):
+            self.offered.add(before + (free or 0))
+            raise CapacityDelayed("429: not enough available instances", available=free)
+
+    def _filling(self, new: Operation) -> Operation:
+        """The operation that fills the plan: a repeated order joins the one that is under way."""
+        for running in self._operations:
+            if running.capacity == new.capacity:
+                return running
+        self.changes.append((new.target.name, new.capacity))
+        self._operations = [new]
+        return new
+
     async def _answer(self, operation: Operation) -> None:
         if operation.done:
             return
         until = min(operation.done_at, self._world.now + ARM_TIMEOUT)
+        if self.supply is Supply.PIECES:
+            seconds = self._world.random.uniform(0, ARM_TIMEOUT.total_seconds())
+            until = self._world.now + timedelta(seconds=seconds)
         await sleep_until(until)
         self.finish()
         if not operation.done:
@@ -210,6 +256,7 @@ class Control(MemoryCapacityControl):
 
     def hurry(self, end: datetime) -> None:
         """Complete all operations by ``end``."""
+        self.hurried = True
         for each in self._operations:
             each.done_at = min(each.done_at, end)
 
@@ -217,13 +264,31 @@ class Control(MemoryCapacityControl):
         """Apply the operations that are due, in the order of their completion."""
         due = [each for each in self._operations if each.done_at <= self._world.now]
         for each in sorted(due, key=lambda operation: operation.done_at):
+            if self.supply is Supply.PIECES and not self._add_piece(each):
+                continue
             self._operations.remove(each)
             each.done = True
             self._take_effect(each.target, each.capacity)
 
+    def _add_piece(self, operation: Operation) -> bool:
+        """Add or remove an instance. Returns whether the operation ends, perhaps too early."""
+        here, random = self.capacities[operation.target.name], self._world.random
+        if abs(operation.capacity - here) <= 1:
+            return True
+        self._take_effect(operation.target, here + (1 if operation.capacity > here else -1))
+        seconds, chance = random.uniform(5, 60), random.random()
+        if chance < 0.1 and not self.hurried:
+            operation.capacity = self.capacities[operation.target.name]
+            return True
+        if chance < 0.3 and not self.hurried:
+            seconds = random.uniform(60, 1800)
+        operation.done_at = self._world.now + timedelta(seconds=seconds)
+        return False
+
     def _take_effect(self, target: CapacityTarget, capacity: int) -> None:
         before = self.capacities[target.name]
-        self.changes.append((target.name, capacity))
+        if self.supply is not Supply.PIECES:
+            self.changes.append((target.name, capacity))
         self.capacities[target.name] = capacity
         if before != capacity:
             desired = self._world.store._states[target.name].desired
@@ -263,8 +328,13 @@ class World:
         """The difference of the servers' clock from the true time."""
         self.clock_set_at: list[datetime] = []
         self.store = Store(self)
-        self.control = Control(self, serial=seed // len(KINDS) % 2 == 0)
-        policy = (Threshold if seed % 10 == 0 else Rule)("backlog", 100, 10)
+        group = seed // (2 * len(KINDS))
+        supply = [Supply.PIECES, Supply.WHOLE, Supply.SCARCE, Supply.WHOLE][group % 4]
+        self.control = Control(self, serial=seed // len(KINDS) % 2 == 0, supply=supply)
+        step = 1 if supply is Supply.WHOLE else 4
+        policy = (Threshold if seed % 10 == 0 else Rule)(
+            "backlog", 100, 10, step_out=step, step_in=step
+        )
         self.resources = {"plan-1": resource(policy=policy, limits=LIMITS, cooldown=COOLDOWN)}
         self.copies: list[Copy] = []
         """If several copies of the app run, each function runs on one of them."""

@@ -11,7 +11,7 @@ from azure.data.tables import EdmType
 
 from local.azurite import Azurite
 from shared.settings.connections import StorageConnection
-from shared.storage.table_requests import Operation, page_request, put_operation, whole
+from shared.storage.table_requests import Operation, page_request, put_operation, transaction, whole
 from shared.storage.tables import RowConflict, Table, table_service
 
 KEYS = {"PartitionKey": "p'% ü", "RowKey": "r'|=:@ é"}
@@ -50,6 +50,14 @@ async def test_a_row_is_the_same_whoever_writes_and_reads_it(
         await client.upsert_entity({**KEYS, **VALUES, "large": (2**53 + 1, EdmType.INT64)})
         rows = await table.rows("text eq @text and time ge @time", VALUES)
         assert rows == [await table.get(KEYS["PartitionKey"], KEYS["RowKey"])] == [read]
+
+
+async def test_each_request_names_the_version_of_the_client(table: Table) -> None:
+    """With a token, storage refuses a request without a version."""
+    row = put_operation({"PartitionKey": "p", "RowKey": "r"}, None)
+    expected = table._service.api_version
+    for request in (row.request(""), page_request("", "", {}), transaction("", "T", [row])):
+        assert request.headers["x-ms-version"] == expected
 
 
 async def test_a_transaction_writes_all_rows_or_none(table: Table) -> None:

@@ -88,6 +88,9 @@ STATE = ScalingState(
         attempts=2,
         last_error="409: another operation is in progress",
         changes=(1_772_366_400, 1_772_366_460),
+        reached=3,
+        progressed_at=NOW + timedelta(seconds=90),
+        given_up=4,
     ),
     plan=PlanFacts(
         "PremiumV3", 2, 30, "scaled by Azure", True, "/subscriptions/1/ase", "cpu", "403"

@@ -1,5 +1,9 @@
 """The life cycle of a scale action: requested, then confirmed, deferred or failed.
 
+A plan may get from the previous capacity to the target in pieces. Each reading in between is
+progress, and the action remains pending. If there is no progress until the deadline, the action is
+confirmed in part: at the capacity that the plan has reached.
+
 All functions are pure: they take the state and the time, and return the new state.
 """
 
@@ -35,7 +39,7 @@ class ActionTiming:
     failure_hold_seconds: float
     """The wait after a failure, before the same capacity can be requested again."""
     deadline_seconds: float
-    """The time after which the app gives up an action that is not confirmed."""
+    """The time without progress after which the app gives up an action that is not confirmed."""
 
 
 def request(decision: Decision, previous: Desired | None) -> Desired:
@@ -66,10 +70,12 @@ def _requested(
 
 def _superseded(known: Desired | None) -> tuple[int, ...]:
     """The targets of earlier actions that were replaced but may still take effect."""
-    if known is None or known.status is ActionStatus.CONFIRMED:
+    if known is None:
         return ()
-    earlier = (target for target in known.superseded if target != known.target)
-    return (*earlier, known.target)
+    last = known.given_up if known.status is ActionStatus.CONFIRMED else known.target
+    if last is None:
+        return ()
+    return (*(target for target in known.superseded if target != last), last)
 
 
 def action_of(resource_name: str, desired: Desired) -> ScaleAction:
@@ -80,7 +86,9 @@ def action_of(resource_name: str, desired: Desired) -> ScaleAction:
 
 
 def confirm(desired: Desired, now: datetime) -> Desired:
-    """Record that the plan has the desired capacity. The cooldown starts at ``now``."""
+    """Record that the plan has the requested capacity. The cooldown starts at ``now``."""
+    if desired.given_up is not None:  # the plan has got there nevertheless
+        desired = replace(desired, target=desired.given_up, given_up=None)
     return replace(
         desired,
         status=ActionStatus.CONFIRMED,
@@ -93,6 +101,44 @@ def confirm(desired: Desired, now: datetime) -> Desired:
         last_error="",
         changes=(*recent_changes(desired, now)[1 - CHANGES_KEPT_MAX :], int(now.timestamp())),
     )
+
+
+def confirm_in_part(desired: Desired, actual: int, now: datetime, timing: ActionTiming) -> Desired:
+    """Record that the plan has ``actual`` instances, which are only a part of the requested change,
+    and that the app does not wait for the rest. The cooldown starts at ``now``. Nothing is
+    requested for ``timing.failure_hold_seconds``.
+    """
+    return replace(
+        desired,
+        target=actual,
+        status=ActionStatus.CONFIRMED,
+        changed_at=now,
+        changed_out=desired.requested > desired.previous,
+        changed_by_hand=False,
+        retry_at=now + timedelta(seconds=timing.failure_hold_seconds),
+        last_error=desired.last_error or "the plan comes no further",
+        given_up=desired.requested,
+    )
+
+
+def is_progress(desired: Desired, actual: int) -> bool:
+    """True if the pending or given-up action has brought the plan closer to its target than any
+    earlier reading. The target of a replaced action is not progress, but the work of that action.
+    """
+    is_open = desired.pending or desired.given_up is not None
+    return is_open and _is_part(desired, desired.capacity, actual)
+
+
+def _is_part(desired: Desired, start: int, actual: int) -> bool:
+    between = min(start, desired.requested) < actual < max(start, desired.requested)
+    return between and actual not in desired.superseded
+
+
+def partial_target(before: int, target: int, available: int | None, limits: Limits) -> int | None:
+    """The capacity to request if only ``available`` further instances can be had; None if that
+    leads nowhere or not within the limits."""
+    step = before + (available or 0)
+    return step if before < step < target and not outside_limits(step, limits) else None
 
 
 def defer(
@@ -118,9 +164,11 @@ def defer(
     )
 
 
-def fail(desired: Desired, now: datetime, error: str, timing: ActionTiming) -> Desired:
+def fail(
+    desired: Desired, now: datetime, error: str, timing: ActionTiming, *, may_follow: bool = False
+) -> Desired:
     """Give up the action. The same capacity can be requested again after
-    ``timing.failure_hold_seconds``.
+    ``timing.failure_hold_seconds``. ``may_follow`` says that the plan may change nevertheless.
     """
     return replace(
         desired,
@@ -128,6 +176,7 @@ def fail(desired: Desired, now: datetime, error: str, timing: ActionTiming) -> D
         retry_at=now + timedelta(seconds=timing.failure_hold_seconds),
         attempts=desired.attempts + 1,
         last_error=error,
+        given_up=desired.target if may_follow else None,
     )
 
 
@@ -136,12 +185,12 @@ def adopt(desired: Desired, actual: int, now: datetime) -> Desired:
     return Desired(
         target=actual,
         epoch=desired.epoch + 1,
-        reason=f"the capacity was changed manually from {_believed(desired)} to {actual}: adopted",
+        reason=f"the capacity was changed manually from {desired.capacity} to {actual}: adopted",
         requested_at=now,
-        previous=_believed(desired),
+        previous=desired.capacity,
         status=ActionStatus.CONFIRMED,
         changed_at=now,
-        changed_out=actual > _believed(desired),
+        changed_out=actual > desired.capacity,
         changed_by_hand=True,
         changes=desired.changes,
     )
@@ -151,7 +200,7 @@ def enforce(desired: Desired, actual: int, now: datetime, limits: Limits) -> Des
     """Revert a manual change, as far as the limits allow, by an action with a new epoch. If the
     limits allow no change, the manual capacity is adopted.
     """
-    believed = _believed(desired)
+    believed = desired.capacity
     target = min(max(believed, limits.minimum), limits.maximum)
     if target == actual:
         return adopt(desired, actual, now)
@@ -160,11 +209,6 @@ def enforce(desired: Desired, actual: int, now: datetime, limits: Limits) -> Des
         back += f", because {outside}"
     reason = f"the capacity was changed manually from {believed} to {actual}: {back}"
     return _requested(desired, target, actual, reason, now)
-
-
-def _believed(desired: Desired) -> int:
-    """The capacity that the plan has according to this state."""
-    return desired.target if desired.status is ActionStatus.CONFIRMED else desired.previous
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,6 +222,8 @@ class Settlement:
     retry_after_seconds: float | None = None
     actual: int | None = None
     """The manually set capacity. It is None unless the outcome is of the kind MANUAL_CHANGE."""
+    reached: int | None = None
+    """The capacity after the change, if it is not the target."""
 
 
 def settle(
@@ -188,15 +234,20 @@ def settle(
     A confirmation is recorded even if the app has given the action up meanwhile, because the
     capacity was read back from the plan.
     """
+    whole = desired.status is ActionStatus.CONFIRMED and desired.given_up is None
     if settlement.kind is EntryKind.CONFIRMED:
-        return None if desired.status is ActionStatus.CONFIRMED else confirm(desired, now)
+        return None if whole else confirm(desired, now)
     if not desired.pending:
         return None
     if settlement.actual is not None:
         return adopt(desired, settlement.actual, now)
     if settlement.kind is EntryKind.DEFERRED:
+        reached = settlement.reached
+        if reached is not None and is_progress(desired, reached):
+            desired = replace(desired, reached=reached, progressed_at=now)
         return defer(desired, now, settlement.reason, timing, settlement.retry_after_seconds)
-    return fail(desired, now, settlement.reason, timing)
+    tried = settlement.change_requested or desired.attempts > 0 or desired.reached is not None
+    return fail(desired, now, settlement.reason, timing, may_follow=tried)
 
 
 def reopen(desired: Desired, capacity: int, now: datetime) -> Desired:
@@ -207,17 +258,20 @@ def reopen(desired: Desired, capacity: int, now: datetime) -> Desired:
     or failed action keeps its status. In both cases ``capacity`` is recorded as superseded, so that
     this capacity is not mistaken for a manual change.
     """
-    if not changed_by_hand(desired, capacity):
-        return desired
     recorded = replace(desired, superseded=(*desired.superseded, capacity))
     if desired.status is not ActionStatus.CONFIRMED:
-        return recorded
+        known = (desired.capacity, desired.target, *desired.superseded)
+        return desired if capacity in known else recorded
+    if not changed_by_hand(desired, capacity):
+        return desired
     return replace(
         recorded,
         status=ActionStatus.PENDING,
         previous=capacity,
         requested_at=now,
         retry_at=now,
+        reached=None,
+        given_up=None,
         last_error="a late change by an older action may have undone this action",
     )
 
@@ -227,7 +281,7 @@ def confirm_if_observed(state: ScalingState, observed: MetricValue) -> ScalingSt
     lost or the app has given the action up.
     """
     desired = state.desired
-    if desired is None or desired.status is ActionStatus.CONFIRMED:
+    if desired is None or desired.status is ActionStatus.CONFIRMED or passes_target(desired):
         return state
     if observed.value != desired.target:
         return state
@@ -272,10 +326,27 @@ def outside_limits(target: int, limits: Limits) -> str:
 
 
 def changed_by_hand(desired: Desired, actual: int) -> bool:
-    """True if none of the app's own actions can have led to this capacity."""
+    """True if none of the app's own actions can have led to this capacity.
+
+    An action that may still take effect leads to any capacity on the way to its target, but not
+    back from what was reached.
+    """
     if desired.status is ActionStatus.CONFIRMED:
-        return actual != desired.target
-    return actual not in (desired.previous, desired.target, *desired.superseded)
+        own = [desired.target, desired.requested]
+    else:
+        own = [desired.capacity, desired.target, *desired.superseded]
+    if desired.pending or desired.given_up is not None:
+        return not min(own) <= actual <= max(own)
+    return actual not in own
+
+
+def passes_target(desired: Desired) -> bool:
+    """True if an earlier action, which may still take effect, leads beyond the target of the
+    pending one. The plan then has this capacity for a moment only, unless it is requested anew.
+    """
+    earlier = [target for target in desired.superseded if target != desired.target]
+    way = (desired.capacity, *earlier)
+    return desired.pending and bool(earlier) and min(way) <= desired.target <= max(way)
 
 
 @dataclass(frozen=True, slots=True)
@@ -306,7 +377,9 @@ def reconcile(
     1. If the app has not requested a capacity yet, there is nothing to do. 2. If the plan has the
     desired capacity, the action is confirmed. 3. If no action of the app explains the capacity, the
     capacity was set manually. The manual capacity is then adopted, or the desired capacity is
-    requested again with a new epoch. 4. A pending action fails after its deadline. Before the
+    requested again with a new epoch. 4. If the plan has come closer to the target of a pending
+    action, that is progress. If the action was given up, it is confirmed in part. 5. A pending
+    action without progress ends after its deadline: it is confirmed in part, or fails. Before the
     deadline, the action is sent again with the same epoch after each wait (see ActionTiming). The
     reconciler sends actions only if the resource is in active mode, and only within its limits.
     With ``decides=False``, actions are only confirmed, because another version of the rules is in
@@ -315,54 +388,91 @@ def reconcile(
     desired = as_of(state, now).desired
     if desired is None:
         return NO_CHANGE
-    if actual == desired.target:
+    if actual == desired.requested and not passes_target(desired):
         return _reached(resource, desired, now)
     if not decides:
         return NO_CHANGE
     active = effective_mode(resource, state, now)[0] is Mode.ACTIVE
-    if changed_by_hand(desired, actual):
-        if resource.on_manual_change is ManualChange.ADOPT:
-            return _manual_change(resource, adopt(desired, actual, now), now)
-        if active and not desired.pending:
-            back = enforce(desired, actual, now, resource.limits)
-            return _manual_change(resource, back, now)
-    if desired.pending:
-        return _overdue(resource, desired, now, timing, active=active)
-    return NO_CHANGE
+    if changed := _changed_by_hand(resource, desired, actual, now, active=active):
+        written = entry(resource, changed, EntryKind.MANUAL_CHANGE, now, changed.reason)
+        action = action_of(resource.name, changed) if changed.pending else None
+        return Reconciliation(changed, action, written)
+    if is_progress(desired, actual):
+        moved = _progress if desired.pending else _in_part
+        return moved(resource, desired, actual, now, timing)
+    if not desired.pending:
+        return NO_CHANGE
+    if now - desired.waiting_since > timedelta(seconds=timing.deadline_seconds):
+        return _ended(resource, desired, actual, now, timing)
+    return _sent_again(resource, desired, now, timing) if active else NO_CHANGE
 
 
 def _reached(resource: Resource, desired: Desired, now: datetime) -> Reconciliation:
-    if desired.status is ActionStatus.CONFIRMED:
+    if desired.status is ActionStatus.CONFIRMED and desired.given_up is None:
         return NO_CHANGE
     done = confirm(desired, now)
-    reason = f"the capacity is {desired.target}, as requested by epoch {desired.epoch}"
+    reason = f"the capacity is {done.target}, as requested by epoch {done.epoch}"
     return Reconciliation(done, None, entry(resource, done, EntryKind.CONFIRMED, now, reason))
 
 
-def _manual_change(resource: Resource, changed: Desired, now: datetime) -> Reconciliation:
-    written = entry(resource, changed, EntryKind.MANUAL_CHANGE, now, changed.reason)
-    action = action_of(resource.name, changed) if changed.pending else None
-    return Reconciliation(changed, action, written)
+def _changed_by_hand(
+    resource: Resource, desired: Desired, actual: int, now: datetime, *, active: bool
+) -> Desired | None:
+    if not changed_by_hand(desired, actual):
+        return None
+    if resource.on_manual_change is ManualChange.ADOPT:
+        return adopt(desired, actual, now)
+    enforces = active and not desired.pending
+    return enforce(desired, actual, now, resource.limits) if enforces else None
 
 
-def _overdue(
-    resource: Resource, desired: Desired, now: datetime, timing: ActionTiming, *, active: bool
+def _progress(
+    resource: Resource, desired: Desired, actual: int, now: datetime, timing: ActionTiming
 ) -> Reconciliation:
+    """Progress renews the deadline, and the wait until the action is sent again."""
+    again = max(_resend_at(desired, timing), now + timedelta(seconds=timing.resend_seconds))
+    moved = replace(desired, reached=actual, progressed_at=now, retry_at=again)
+    way = f"on the way from {moved.previous} to {moved.target}"
+    reason = f"the capacity is {actual} {way}, as requested by epoch {moved.epoch}"
+    return Reconciliation(moved, None, entry(resource, moved, EntryKind.PROGRESS, now, reason))
+
+
+def _in_part(
+    resource: Resource, desired: Desired, actual: int, now: datetime, timing: ActionTiming
+) -> Reconciliation:
+    part = confirm_in_part(desired, actual, now, timing)
+    if outside_limits(desired.requested, resource.limits):  # as for a failed action
+        part = replace(part, retry_at=None)
+    within = f", and no more within {timing.deadline_seconds:g} s" if desired.pending else ""
+    reason = f"epoch {part.epoch} reached {actual} of {part.given_up}{within}: {part.last_error}"
+    return Reconciliation(part, None, entry(resource, part, EntryKind.CONFIRMED, now, reason))
+
+
+def _ended(
+    resource: Resource, desired: Desired, actual: int, now: datetime, timing: ActionTiming
+) -> Reconciliation:
+    if actual == desired.target:
+        return _reached(resource, desired, now)
+    if _is_part(desired, desired.previous, actual):
+        return _in_part(resource, desired, actual, now, timing)
     outside = outside_limits(desired.target, resource.limits)
-    if now - desired.requested_at > timedelta(seconds=timing.deadline_seconds):
-        error = outside or desired.last_error or "no confirmation arrived"
-        failed = fail(desired, now, error, timing)
-        if outside:  # the next decision requests another capacity, which must not wait
-            failed = replace(failed, retry_at=None)
-        reason = (
-            f"the app gave up epoch {desired.epoch} after {timing.deadline_seconds:g} s: {error}"
-        )
-        return Reconciliation(failed, None, entry(resource, failed, EntryKind.FAILED, now, reason))
-    if outside or not active or now < _resend_at(desired, timing):
+    error = outside or desired.last_error or "no confirmation arrived"
+    failed = fail(desired, now, error, timing, may_follow=True)
+    if outside:  # the next decision requests another capacity, which must not wait
+        failed = replace(failed, retry_at=None)
+    reason = f"the app gave up epoch {desired.epoch} after {timing.deadline_seconds:g} s: {error}"
+    return Reconciliation(failed, None, entry(resource, failed, EntryKind.FAILED, now, reason))
+
+
+def _sent_again(
+    resource: Resource, desired: Desired, now: datetime, timing: ActionTiming
+) -> Reconciliation:
+    if outside_limits(desired.target, resource.limits) or now < _resend_at(desired, timing):
         return NO_CHANGE
     resent = replace(desired, sent_at=now, retry_at=None)
     error = desired.last_error or "no answer"
-    reason = f"epoch {desired.epoch} is not confirmed yet ({error}): sent again"
+    reached = "" if desired.reached is None else f" and stands at {desired.reached}"
+    reason = f"epoch {desired.epoch} is not confirmed yet{reached} ({error}): sent again"
     written = entry(resource, resent, EntryKind.RESENT, now, reason)
     return Reconciliation(resent, action_of(resource.name, resent), written)
 
@@ -383,7 +493,7 @@ def entry(
         kind=kind,
         entry_id=f"{kind}-{desired.epoch}-{desired.attempts}",
         reason=reason,
-        current=desired.previous,
+        current=desired.capacity if kind is EntryKind.PROGRESS else desired.previous,
         desired=desired.target,
         epoch=desired.epoch,
     )
@@ -414,7 +524,7 @@ def as_of(state: ScalingState, now: datetime) -> ScalingState:
 
 
 def _is_ahead(desired: Desired, latest: datetime) -> bool:
-    times = (desired.requested_at, desired.sent_at, desired.changed_at)
+    times = (desired.requested_at, desired.sent_at, desired.changed_at, desired.progressed_at)
     return any(time is not None and time > latest for time in times)
 
 
@@ -425,5 +535,6 @@ def _moved_back(desired: Desired, now: datetime) -> Desired:
         requested_at=min(desired.requested_at, now),
         sent_at=desired.sent_at and min(desired.sent_at, now),
         changed_at=desired.changed_at and min(desired.changed_at, now),
+        progressed_at=desired.progressed_at and min(desired.progressed_at, now),
         retry_at=retry_at,
     )

@@ -78,6 +78,7 @@ class EntryKind(StrEnum):
 
     DECISION = "decision"
     CONFIRMED = "confirmed"
+    PROGRESS = "progress"
     DEFERRED = "deferred"
     FAILED = "failed"
     IGNORED = "ignored"

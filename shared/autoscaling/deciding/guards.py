@@ -375,15 +375,18 @@ def bounds(capacity: int, context: Context) -> Limit | None:
 
 
 def failed_action(capacity: int, context: Context) -> Limit | None:
-    """Hold for a while after a failed action, so that it is not requested with every sample."""
+    """Hold for a while after an action that failed or was confirmed in part, so that it is not
+    requested with every sample."""
     desired, seen = context.desired, context.seen
-    if desired is None or desired.status is not ActionStatus.FAILED or desired.retry_at is None:
+    if desired is None or desired.pending or desired.retry_at is None:
         return None
+    failed = desired.status is ActionStatus.FAILED
+    ended = "failed" if failed else f"reached {desired.target} of {desired.requested}"
     if capacity == seen.capacity or seen.now >= desired.retry_at:
         return None
     return Limit(
         seen.capacity,
-        f"the last action failed ({desired.last_error}): holding until "
+        f"the last action {ended} ({desired.last_error}): holding until "
         f"{desired.retry_at:%H:%M:%S} UTC",
     )
 

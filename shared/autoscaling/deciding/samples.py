@@ -11,7 +11,7 @@ from shared.autoscaling.azure_monitor.lag import NO_LAG, lag_of, moved
 from shared.autoscaling.errors import BadMessage
 from shared.autoscaling.learning.throughput import known_throughput, rate_estimate
 from shared.autoscaling.policy import Observation, Resource
-from shared.autoscaling.state import ActionStatus, ScalingState
+from shared.autoscaling.state import ScalingState
 from shared.values.measurements import (
     CAPACITY_METRIC,
     CAPACITY_SANE_MAX,
@@ -221,8 +221,7 @@ def known_capacity(state: ScalingState) -> MetricValue | None:
     if desired is None:
         return observed
     if desired.changed_at is None:
-        return observed or MetricValue(desired.requested_at, desired.previous)
+        return observed or MetricValue(desired.requested_at, desired.capacity)
     if observed is not None and observed.time > desired.changed_at:
         return observed
-    confirmed = desired.status is ActionStatus.CONFIRMED
-    return MetricValue(desired.changed_at, desired.target if confirmed else desired.previous)
+    return MetricValue(desired.changed_at, desired.capacity)

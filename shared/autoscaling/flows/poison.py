@@ -112,7 +112,7 @@ async def _free(
     if (action.epoch, action.target) != (desired.epoch, desired.target):
         return  # another action, or one that the app never decided
     reason = "the message of the action was moved to the poison queue"
-    failed = fail(desired, snapshot.read_at, reason, timing)
+    failed = fail(desired, snapshot.read_at, reason, timing, may_follow=True)
     written = entry(resource, failed, EntryKind.FAILED, snapshot.read_at, reason)
     await store.commit(snapshot, snapshot.state.with_desired(failed), [written])
 

@@ -9,9 +9,11 @@ import asyncio
 import logging
 from collections.abc import Iterable
 from dataclasses import dataclass
+from logging import INFO, WARNING
 
 from shared.autoscaling.acting.actions import ActionTiming, reconcile
 from shared.autoscaling.acting.activation import standing
+from shared.autoscaling.deciding.decide import EntryKind
 from shared.autoscaling.errors import StateConflict
 from shared.autoscaling.flows.common import log_action, log_standing
 from shared.autoscaling.policy import Resource
@@ -63,7 +65,9 @@ class Reconciler:
         except StateConflict:
             return None
         log_standing(log, snapshot, stands)
-        log_action(log, f"reconciled_{entry.kind}", resource.name, entry.reason)
+        stalled = desired.given_up is not None or (desired.pending and desired.reached is not None)
+        level = WARNING if stalled and entry.kind is not EntryKind.PROGRESS else INFO
+        log_action(log, f"reconciled_{entry.kind}", resource.name, entry.reason, level)
         return reconciliation.action
 
     async def _isolated(self, resource: Resource) -> ScaleAction | None:
@@ -75,5 +79,5 @@ class Reconciler:
         except Exception as failure:
             error = f"{type(failure).__name__}: {failure}"
         text = f"could not be reconciled; the next run tries again: {error}"
-        log_action(log, "reconcile_failed", resource.name, text, logging.WARNING)
+        log_action(log, "reconcile_failed", resource.name, text, WARNING)
         return None

@@ -7,13 +7,15 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from shared.autoscaling.acting.actions import (
     ActionTiming,
     Settlement,
     changed_by_hand,
     entry,
+    partial_target,
+    passes_target,
     reason_to_ignore,
     reopen,
     settle,
@@ -70,13 +72,14 @@ class Scaler:
                     f"the capacity was changed manually to {before} meanwhile, which is adopted"
                 )
                 return Settlement(EntryKind.MANUAL_CHANGE, reason, actual=before)
-            if before != desired.target:
-                await control.change(resource.target, desired.target)
+            if before != desired.target or passes_target(desired):
+                lacking = await self._change(resource, before, desired.target)
                 requested = True
                 after = int((await control.read(resource.target)).value)
                 if after != desired.target:
-                    reason = f"the capacity still reads {after} after the change"
-                    return Settlement(EntryKind.DEFERRED, reason, requested)
+                    still = "still " if after == before else ""
+                    reason = f"the capacity {still}reads {after} after the change{lacking}"
+                    return Settlement(EntryKind.DEFERRED, reason, requested, reached=after)
         except CapacityDelayed as error:
             requested = requested or error.maybe_done
             return Settlement(EntryKind.DEFERRED, str(error), requested, error.retry_after_seconds)
@@ -84,6 +87,20 @@ class Scaler:
             return Settlement(EntryKind.FAILED, str(error), requested)
         reason = f"capacity changed {before} → {desired.target}: {desired.reason}"
         return Settlement(EntryKind.CONFIRMED, reason, requested)
+
+    async def _change(self, resource: Resource, before: int, target: int) -> str:
+        """Change the capacity to the target, or, if there are too few instances, as far as there
+        are. Returns why it is only a part, for the end of a sentence.
+        """
+        try:
+            await self.control.change(resource.target, target)
+        except CapacityDelayed as error:
+            part = partial_target(before, target, error.available, resource.limits)
+            if part is None:
+                raise
+            await self.control.change(resource.target, part)
+            return f" to {part} of {target}, because no more instances are available: {error}"
+        return ""
 
     async def _settle(
         self, resource: Resource, action: ScaleAction, settlement: Settlement
@@ -94,16 +111,19 @@ class Scaler:
         desired, now = snapshot.state.desired, snapshot.read_at
         if desired is None or desired.epoch != action.epoch:
             if settlement.change_requested:
-                await self._superseded(resource, action, snapshot)
+                late = replace(action, target=settlement.reached or action.target)
+                await self._superseded(resource, late, snapshot)
             return await self._ignore(action, snapshot, "a newer decision was made meanwhile")
         settled = settle(desired, settlement, now, self.timing)
         if settled is None:
             return EntryKind(desired.status)
-        reason = f"{OUTCOMES.get(settlement.kind, '')}{settlement.reason}"
-        written = entry(resource, settled, settlement.kind, now, reason)
+        moved = settled.pending and settled.reached != desired.reached
+        kind = EntryKind.PROGRESS if moved else settlement.kind
+        reason = f"{OUTCOMES.get(kind, '')}{settlement.reason}"
+        written = entry(resource, settled, kind, now, reason)
         await self.store.commit(snapshot, snapshot.state.with_desired(settled), [written])
         _log(written)
-        return settlement.kind
+        return kind
 
     async def _superseded(
         self, resource: Resource, action: ScaleAction, snapshot: Snapshot

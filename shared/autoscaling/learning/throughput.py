@@ -28,8 +28,8 @@ after it at which something was finished are close enough (``fall_limit`` in bac
 the instances may not have worked at all. Outliers are left out: see outliers.py.
 
 *Start-up time.* The start-up time is the mean wait from the request for a scale-out to its
-confirmation, plus ``DECISION_MINUTES``. Only scale-outs that succeeded at the first attempt are
-measured.
+confirmation, plus ``DECISION_MINUTES``. Only scale-outs that succeeded at the first attempt, and
+not in pieces, are measured.
 """
 
 from __future__ import annotations
@@ -160,8 +160,8 @@ def counted_rate(work: BusyIntervals) -> RateEstimate | None:
 def learn_start_up_time(state: ScalingState) -> ScalingState:
     """The state after learning from the start-up time of the last confirmed change.
 
-    Each change is used only once. An action that was deferred or given up is not used, because the
-    wait for its confirmation had another cause.
+    Each change is used only once. An action that was deferred or given up, or that was confirmed in
+    part or in pieces, is not used, because the wait for its confirmation had another cause.
     """
     desired, learned = state.desired, state.learned
     if desired is None or desired.changed_at is None or desired.epoch <= learned.epoch:
@@ -171,7 +171,8 @@ def learn_start_up_time(state: ScalingState) -> ScalingState:
     learned = replace(learned, epoch=desired.epoch)
     waited_minutes = (desired.changed_at - desired.requested_at).total_seconds() / 60
     out = desired.target > desired.previous
-    if out and not desired.attempts and 0 < waited_minutes <= START_UP_MINUTES_MAX:
+    whole = desired.reached is None and desired.given_up is None
+    if out and whole and not desired.attempts and 0 < waited_minutes <= START_UP_MINUTES_MAX:
         count = learned.dead_times + 1
         weight = max(1 / count, START_UP_WEIGHT_MIN)
         mean = learned.dead_time_minutes + weight * (waited_minutes - learned.dead_time_minutes)

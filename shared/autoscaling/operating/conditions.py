@@ -116,18 +116,28 @@ def _policy(decided: LogEntry) -> Iterator[LastingCondition]:
 def _action(
     state: ScalingState, decided: LogEntry | None, now: datetime
 ) -> Iterator[LastingCondition]:
-    """An action that is pending for long, or was refused although the policy still wants it."""
+    """An action that is pending for long, or that was refused or ended too early although the
+    policy still wants more."""
     desired, capacity = state.desired, known_capacity(state)
     wanted = decided.candidates[0].capacity if decided and decided.candidates else None
     if desired is None:
         return
-    scaling, pending = f"scaling to {desired.target} instances was", now - desired.requested_at
-    if desired.status is ActionStatus.FAILED and (not capacity or wanted != capacity.value):
+    scaling, pending = f"scaling to {desired.target} instances", now - desired.waiting_since
+    still_wanted = not capacity or wanted != capacity.value
+    if desired.status is ActionStatus.FAILED and still_wanted:
         why = desired.last_error or "No reason was given."
-        yield LastingCondition("", ERROR, f"{scaling} refused", why, CHECK)
-    elif desired.status is ActionStatus.PENDING and pending > PENDING_MAX:
-        what = f"requested {pending / timedelta(minutes=1):.0f} min ago and is not confirmed"
-        yield LastingCondition("", WARNING, f"{scaling} {what}", desired.last_error, CHECK)
+        yield LastingCondition("", ERROR, f"{scaling} was refused", why, CHECK)
+    elif desired.pending and pending > PENDING_MAX:
+        since = f"{pending / timedelta(minutes=1):.0f} min"
+        what, kind = f"{scaling} was requested {since} ago and is not confirmed", None
+        if desired.reached is not None:
+            what = f"{scaling} reached {desired.reached} and has stood still for {since}"
+            kind = NewsKind.SCALING_INCOMPLETE
+        yield LastingCondition("", WARNING, what, desired.last_error, CHECK, kind)
+    elif desired.given_up is not None and not desired.pending and still_wanted:
+        what = f"scaling to {desired.given_up} instances ended at {desired.target}"
+        kind = NewsKind.SCALING_INCOMPLETE
+        yield LastingCondition("", WARNING, what, desired.last_error, CHECK, kind)
 
 
 def _plan(state: ScalingState, declared: Limits, now: datetime) -> Iterator[LastingCondition]:

@@ -33,7 +33,9 @@ class LimitsShown(TypedDict):
 
 
 class DesiredShown(TypedDict):
-    """The capacity that the app last asked for."""
+    """The capacity that the app last asked for. ``reached`` is the part of it that the plan had at
+    ``progressed_at``. If the action ended there, that is the ``target``, and ``given_up`` the
+    capacity that was asked for."""
 
     target: int
     epoch: int
@@ -42,6 +44,9 @@ class DesiredShown(TypedDict):
     requested_at: TimeText
     attempts: int
     last_error: str | None
+    reached: int | None
+    progressed_at: TimeText | None
+    given_up: int | None
 
 
 class OverrideShown(TypedDict):

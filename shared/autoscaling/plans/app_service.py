@@ -20,7 +20,7 @@ from azure.mgmt.web.models import AppServicePlan as ArmPlan
 from shared.autoscaling.declaring import AppServicePlan
 from shared.autoscaling.errors import AutoscalingError, CapacityDelayed, CapacityRefused
 from shared.autoscaling.plan_facts import PlanFacts, PlanReading
-from shared.autoscaling.plans.answers import autoscale_of, facts_of, refusal
+from shared.autoscaling.plans.answers import autoscale_of, available_instances, facts_of, refusal
 from shared.azure.credentials import credential_for
 from shared.azure.refusals import Access
 from shared.azure.transport import retry_after_seconds, server_time, transport_for
@@ -55,9 +55,7 @@ class AppServiceControl:
     async def read(self, target: AppServicePlan) -> PlanReading:
         async with self._answering(target):
             plan, facts = await self._get(target)
-            assert plan.sku is not None
-            assert plan.sku.capacity is not None
-            return PlanReading(server_time(), float(plan.sku.capacity), facts=facts)
+            return PlanReading(server_time(), float(_instances(plan)), facts=facts)
 
     async def describe(self, target: AppServicePlan) -> PlanReading:
         reading = await self.read(target)
@@ -71,6 +69,10 @@ class AppServiceControl:
                 raise CapacityRefused(f"plan {target.name}: {facts.unscalable}")
             assert plan.sku is not None
             plan.sku.capacity = capacity
+            if plan.properties and (
+                plan.properties.target_worker_count or _may_fill_in_pieces(plan)
+            ):  # only another one cancels an operation, and an old one starts its operation again
+                plan.properties.target_worker_count = capacity
             poller = await self._client(target).app_service_plans.begin_create_or_update(
                 target.resource_group,
                 target.name,
@@ -98,6 +100,7 @@ class AppServiceControl:
         try:
             plan = await plans.get(target.resource_group, target.name)
             capacity: object = plan.sku.capacity  # type: ignore[union-attr]  # a plan has a SKU
+            _may_fill_in_pieces(plan)  # raises if the properties are no object
             facts = facts_of(plan.as_dict())
         except (AttributeError, TypeError, ValueError) as error:  # a proxy may have answered
             raise CapacityDelayed(_not_a_plan(target, type(error).__name__)) from error
@@ -164,6 +167,26 @@ class AppServiceControl:
             raise _translated(error, target, changing=changing) from error
 
 
+def _instances(plan: ArmPlan) -> int:
+    """While a plan fills, ``sku.capacity`` may be what was ordered, and not what is there."""
+    assert plan.sku is not None
+    assert plan.sku.capacity is not None
+    there: object = plan.properties.number_of_workers if plan.properties else None
+    fills = _may_fill_in_pieces(plan) and type(there) is int and there > 0
+    return there if fills else plan.sku.capacity  # type: ignore[return-value]
+
+
+def _may_fill_in_pieces(plan: ArmPlan) -> bool:
+    """True during an operation, and for asynchronous scaling, which App Service Environments always
+    use. https://learn.microsoft.com/azure/app-service/app-service-plan-manage
+    """
+    found = plan.properties
+    if found is None:
+        return False
+    asynchronous = found.async_scaling_enabled or found.hosting_environment_profile is not None
+    return bool(asynchronous) or found.provisioning_state == "InProgress"
+
+
 def plan_access(plan: AppServicePlan) -> Access:
     return Access(f"plan {plan.name}", "with Microsoft.Web/serverfarms/read and write")
 
@@ -201,7 +224,8 @@ def _translated(error: AzureError, target: AppServicePlan, *, changing: bool) ->
     wait = _wait_after(error)
     maybe_done = changing and status not in NOT_EXECUTED and not meaning.wait_seconds
     wait = meaning.wait_seconds if wait is None else wait
-    return CapacityDelayed(message, wait, maybe_done=maybe_done)
+    available = None if maybe_done else available_instances(_detail(error))
+    return CapacityDelayed(message, wait, maybe_done=maybe_done, available=available)
 
 
 def _detail(error: AzureError) -> str:

@@ -221,7 +221,7 @@ class QueueAge(Composite):
         dead = (START_UP_MINUTES if known is None else known) * steps_per_minute
         arrival, pending, overdue = 1, seen.pending, False
         if pending is not None and pending.target != seen.capacity:
-            waited = (seen.now - pending.requested_at).total_seconds() / self.step_seconds
+            waited = (seen.now - pending.waiting_since).total_seconds() / self.step_seconds
             arrival = max(1, ceil(dead - waited - ROUNDING))
             overdue = waited > max(dead, 1.0)
         return Outlook(

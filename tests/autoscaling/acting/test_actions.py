@@ -14,12 +14,15 @@ from shared.autoscaling.acting.actions import (
     Reconciliation,
     Settlement,
     adopt,
+    as_of,
     changed_by_hand,
     confirm,
     confirm_if_observed,
+    confirm_in_part,
     defer,
     enforce,
     fail,
+    partial_target,
     reason_to_ignore,
     reconcile,
     reopen,
@@ -33,6 +36,9 @@ from tests.builders import NOW, TIMING, ago, confirmed, desired, resource, sampl
 
 ENFORCE: dict[str, Any] = {"on_manual_change": ManualChange.ENFORCE}
 FAILED = desired(status=ActionStatus.FAILED)
+FILLING = desired(target=15, previous=3, reached=9, progressed_at=ago(10), last_error="429")
+IN_PART = confirm_in_part(FILLING, 9, NOW, TIMING)
+"""The app no longer waits for the rest of FILLING."""
 
 
 def action(**changes: Any) -> ScaleAction:
@@ -117,6 +123,9 @@ def test_a_failed_action_records_its_error_and_when_the_next_one_is_allowed() ->
 BY_HAND = Settlement(EntryKind.MANUAL_CHANGE, "set by hand", actual=6)
 DONE = Settlement(EntryKind.CONFIRMED, "capacity changed 2 → 3")
 THROTTLED = Settlement(EntryKind.DEFERRED, "429", retry_after_seconds=90)
+THIRTEEN = Settlement(EntryKind.DEFERRED, "reads 13", reached=13)
+REFUSED = Settlement(EntryKind.FAILED, "403")
+TRIED = desired(attempts=1)
 LAST, GIVEN_UP = desired(), desired(status=ActionStatus.FAILED, retry_at=ago(-60))
 SETTLED = confirmed(5, target=3)
 
@@ -129,6 +138,24 @@ SETTLED = confirmed(5, target=3)
         (LAST, THROTTLED, defer(LAST, NOW, "429", TIMING, 90)),
         (LAST, BY_HAND, adopt(LAST, 6, NOW)),
         (LAST, DONE, confirm(LAST, NOW)),
+        (
+            FILLING,
+            THIRTEEN,
+            defer(replace(FILLING, reached=13, progressed_at=NOW), NOW, "reads 13", TIMING),
+        ),
+        # the reconciler has seen more since, or the capacity is no step towards the target
+        *[
+            (last, THIRTEEN, defer(last, NOW, "reads 13", TIMING))
+            for last in (replace(FILLING, reached=14), replace(FILLING, superseded=(13,)), LAST)
+        ],
+        (IN_PART, DONE, confirm(IN_PART, NOW)),
+        (FILLING, REFUSED, fail(FILLING, NOW, "403", TIMING, may_follow=True)),
+        (TRIED, REFUSED, fail(TRIED, NOW, "403", TIMING, may_follow=True)),
+        (
+            LAST,
+            replace(REFUSED, change_requested=True),
+            fail(LAST, NOW, "403", TIMING, may_follow=True),
+        ),
         # a second delivery of the message has another outcome later
         *[(SETTLED, late, None) for late in (DONE, BY_HAND, THROTTLED)],
         (SETTLED, Settlement(EntryKind.FAILED, "403"), None),
@@ -226,6 +253,17 @@ def test_a_capacity_sample_from_before_an_action_was_reopened_does_not_confirm_i
         (replace(FAILED, previous=2, target=3), 5, True),
         (confirmed(900, target=3), 2, True),
         (confirmed(900, target=3), 3, False),
+        # an action that may still take effect may have come to any capacity on its way
+        *[(FILLING, actual, False) for actual in (9, 12, 15)],
+        *[(FILLING, actual, True) for actual in (2, 3, 7, 8, 16)],
+        *[(desired(target=3, previous=15, reached=9), actual, False) for actual in (3, 5, 9)],
+        *[(desired(target=3, previous=15, reached=9), actual, True) for actual in (2, 10, 15)],
+        *[(replace(FILLING, superseded=(5, 20)), actual, False) for actual in (5, 7, 20)],
+        *[(replace(FILLING, superseded=(5, 20)), actual, True) for actual in (4, 21)],
+        *[(IN_PART, actual, False) for actual in (9, 12, 15)],
+        *[(IN_PART, actual, True) for actual in (3, 8, 16)],
+        (desired(previous=3, target=15, status=ActionStatus.FAILED), 9, True),
+        (desired(previous=3, target=15, given_up=15, status=ActionStatus.FAILED), 9, False),
     ],
 )
 def test_a_capacity_that_no_decision_explains_was_set_manually(
@@ -289,8 +327,8 @@ def test_a_failed_action_that_takes_effect_after_a_capacity_was_enforced_is_not_
     failed = fail(desired(target=8, previous=3, sent_at=ago(600)), ago(300), "403", TIMING)
     back = enforce(failed, 6, NOW, resource().limits)
     assert (back.target, back.superseded) == (3, (8,))
-    assert not changed_by_hand(back, 8)
-    assert changed_by_hand(back, 7)
+    assert not any(changed_by_hand(back, actual) for actual in (7, 8))
+    assert changed_by_hand(back, 9)
 
 
 # --- reopened ---
@@ -344,11 +382,90 @@ def test_a_new_request_keeps_the_late_change_of_a_reopened_action_as_the_apps_ow
     assert not any(changed_by_hand(newest, capacity) for capacity in (4, 5, 6))
 
 
+def test_a_late_change_back_from_what_was_reached_is_the_apps_own() -> None:
+    for late in (3, 5):
+        assert changed_by_hand(FILLING, late)
+        assert not changed_by_hand(reopen(FILLING, late, NOW), late)
+    assert reopen(FILLING, 9, NOW) is FILLING
+    again = reopen(IN_PART, 20, NOW)
+    assert (again.target, again.previous, again.reached, again.given_up) == (9, 20, None, None)
+
+
+# --- in pieces ---
+
+
+def test_the_rest_of_a_change_that_was_confirmed_in_part_stays_the_apps_own() -> None:
+    assert (
+        replace(
+            FILLING,
+            target=9,
+            status=ActionStatus.CONFIRMED,
+            changed_at=NOW,
+            changed_out=True,
+            retry_at=ago(-60),
+            given_up=15,
+        )
+        == IN_PART
+    )
+    later = confirm_in_part(IN_PART, 12, ago(-30), TIMING)
+    assert (later.previous, later.target, later.given_up, later.retry_at) == (3, 12, 15, ago(-90))
+    done = confirm(later, ago(-60))
+    assert (done.previous, done.target, done.given_up, done.retry_at) == (3, 15, None, None)
+    assert request(decision(9, 5), IN_PART).superseded == (15,)
+    less = confirm_in_part(desired(target=3, previous=15), 9, NOW, TIMING)
+    assert (less.changed_out, confirm(less, NOW).changed_out) == (False, False)
+
+
+@pytest.mark.parametrize(
+    ("last", "confirms"),
+    [
+        (desired(previous=9, target=9, superseded=(15,)), False),
+        (desired(previous=9, target=12, superseded=(15,)), False),
+        (desired(previous=3, target=12, reached=11, superseded=(15,)), False),
+        (desired(previous=9, target=5, superseded=(15,)), True),
+        (desired(previous=9, target=15, superseded=(12,)), True),
+        (desired(previous=9, target=15, superseded=(15,)), True),
+        (desired(previous=9, target=12, superseded=(15,), status=ActionStatus.FAILED), True),
+    ],
+)
+def test_a_capacity_on_the_way_of_a_replaced_action_confirms_nothing(
+    last: Desired, confirms: bool
+) -> None:
+    """The plan may only pass it. The scaler requests it anew, and then confirms it."""
+    seen = confirm_if_observed(ScalingState(desired=last), sample(last.target)).desired
+    assert seen is not None
+    assert (seen.status is ActionStatus.CONFIRMED) is confirms
+    entry = reconciled(last, last.target).entry
+    assert (entry is not None and entry.kind is EntryKind.CONFIRMED) is confirms
+    late = reconciled(replace(last, requested_at=LATE), last.target).entry
+    assert late is not None
+    assert late.kind is EntryKind.CONFIRMED, "at the deadline at the latest"
+
+
+@pytest.mark.parametrize(
+    ("available", "limits", "part"),
+    [
+        (4, Limits(1, 20), 7),
+        (11, Limits(1, 20), 14),
+        *[(useless, Limits(1, 20), None) for useless in (None, 0, 12, 40)],
+        (4, Limits(8, 20), None),
+    ],
+)
+def test_as_many_instances_are_taken_as_are_free_within_the_limits(
+    available: int | None, limits: Limits, part: int | None
+) -> None:
+    assert partial_target(3, 15, available, limits) == part
+    assert partial_target(15, 3, available, limits) is None
+
+
 # --- reconciled ---
 
 IN_2_TO_5: dict[str, Any] = {"limits": Limits(2, 5), **ENFORCE}
 LATE = ago(601)
 """Just after the deadline of an action that was requested then."""
+
+
+STOPPED = desired(target=15, previous=3, status=ActionStatus.FAILED, given_up=15)
 
 
 def waiting(target: int, **changes: Any) -> Desired:
@@ -394,6 +511,43 @@ def waiting(target: int, **changes: Any) -> Desired:
         (confirmed(900, target=6), 9, IN_2_TO_5, EntryKind.MANUAL_CHANGE, 5),
         (confirmed(900, target=6), 5, IN_2_TO_5, EntryKind.MANUAL_CHANGE, None),
         (replace(FAILED, previous=6), 4, IN_2_TO_5, EntryKind.MANUAL_CHANGE, 5),
+        # in pieces, also if manual changes are set back
+        *[
+            (last, actual, {"limits": Limits(1, 20), **changes}, kind, sent)
+            for changes in ({}, ENFORCE)
+            for last, actual, kind, sent in (
+                (desired(target=15, previous=3), 9, EntryKind.PROGRESS, None),
+                (FILLING, 12, EntryKind.PROGRESS, None),
+                (FILLING, 9, None, None),
+                (replace(FILLING, sent_at=ago(60)), 9, EntryKind.RESENT, 15),
+                (replace(FILLING, superseded=(12,)), 12, None, None),
+                (replace(FILLING, requested_at=LATE), 9, None, None),
+                (
+                    replace(FILLING, progressed_at=LATE, requested_at=LATE),
+                    12,
+                    EntryKind.PROGRESS,
+                    None,
+                ),
+                (
+                    replace(FILLING, progressed_at=LATE, requested_at=LATE),
+                    9,
+                    EntryKind.CONFIRMED,
+                    None,
+                ),
+                (IN_PART, 9, None, None),
+                (IN_PART, 12, EntryKind.CONFIRMED, None),
+                (IN_PART, 15, EntryKind.CONFIRMED, None),
+                (STOPPED, 3, None, None),
+                (STOPPED, 9, EntryKind.CONFIRMED, None),
+                (STOPPED, 15, EntryKind.CONFIRMED, None),
+            )
+        ],
+        *[(FILLING, actual, {}, EntryKind.MANUAL_CHANGE, None) for actual in (2, 3, 7, 16)],
+        *[(FILLING, actual, ENFORCE, None, None) for actual in (2, 3, 7, 16)],
+        *[(IN_PART, actual, {}, EntryKind.MANUAL_CHANGE, None) for actual in (7, 16)],
+        (IN_PART, 16, {"limits": Limits(1, 20), **ENFORCE}, EntryKind.MANUAL_CHANGE, 9),
+        (FILLING, 9, {"limits": Limits(1, 5)}, None, None),
+        (replace(FILLING, sent_at=ago(90)), 9, {"limits": Limits(1, 5)}, None, None),
     ],
 )
 def test_the_reconciler_brings_desired_and_actual_capacity_together(
@@ -429,6 +583,10 @@ def test_a_limit_that_stopped_an_action_is_its_reason_and_delays_no_other_action
     assert done.entry is not None
     assert (done.desired.status, done.desired.retry_at) == (ActionStatus.FAILED, None)
     assert done.entry.reason.endswith("6 is above the maximum of 5")
+    stood = replace(FILLING, requested_at=LATE, progressed_at=LATE)
+    part = reconciled(stood, 9, limits=Limits(1, 12)).desired
+    assert part is not None
+    assert (part.status, part.target, part.retry_at) == (ActionStatus.CONFIRMED, 9, None)
     back = reconciled(confirmed(900, target=1), 4, **IN_2_TO_5)
     assert back.entry is not None
     assert back.entry.reason == (
@@ -461,9 +619,52 @@ def test_a_desired_capacity_that_is_reached_is_confirmed_and_logged(last: Desire
 @pytest.mark.parametrize(("error", "reason"), [("", "no confirmation arrived"), ("409", "409")])
 def test_an_action_past_its_deadline_fails_with_its_last_error(error: str, reason: str) -> None:
     last = desired(requested_at=LATE, attempts=3, last_error=error)
-    failed = fail(last, NOW, reason, TIMING)
+    failed = replace(fail(last, NOW, reason, TIMING), given_up=3)
+    assert failed == fail(last, NOW, reason, TIMING, may_follow=True)
     written = line(EntryKind.FAILED, f"the app gave up epoch 7 after 600 s: {reason}", failed)
     assert reconciled(last, 2) == Reconciliation(failed, None, written)
+
+
+def test_progress_is_logged_once_and_renews_the_deadline_and_the_wait() -> None:
+    last = desired(target=15, previous=3, sent_at=ago(50), retry_at=ago(-20))
+    moved = replace(last, reached=9, progressed_at=NOW, retry_at=ago(-60))
+    reason = "the capacity is 9 on the way from 3 to 15, as requested by epoch 7"
+    written = replace(line(EntryKind.PROGRESS, reason, last), current=9)
+    assert reconciled(last, 9, limits=Limits(1, 20)) == Reconciliation(moved, None, written)
+    assert reconciled(moved, 9, limits=Limits(1, 20)) == NO_CHANGE
+    later = replace(last, retry_at=ago(-90))
+    again = reconciled(later, 9, limits=Limits(1, 20)).desired
+    assert again is not None
+    assert again.retry_at == ago(-90)
+
+
+@pytest.mark.parametrize(("error", "end"), [("429", "429"), ("", "the plan comes no further")])
+def test_a_plan_that_stands_still_is_confirmed_at_what_it_has_reached(error: str, end: str) -> None:
+    last = replace(FILLING, requested_at=ago(900), progressed_at=LATE, last_error=error)
+    part = confirm_in_part(last, 9, NOW, TIMING)
+    reason = f"epoch 7 reached 9 of 15, and no more within 600 s: {end}"
+    written = line(EntryKind.CONFIRMED, reason, part)
+    assert reconciled(last, 9, limits=Limits(1, 20)) == Reconciliation(part, None, written)
+    late = reconciled(part, 12, limits=Limits(1, 20)).entry
+    assert late is not None
+    assert (late.current, late.desired, late.reason) == (3, 12, f"epoch 7 reached 12 of 15: {end}")
+
+
+def test_a_given_up_action_that_the_plan_completes_is_confirmed_in_full() -> None:
+    done = reconciled(IN_PART, 15)
+    assert done.desired == confirm(IN_PART, NOW)
+    assert done.entry is not None
+    assert done.entry.reason == "the capacity is 15, as requested by epoch 7"
+    state = ScalingState(desired=IN_PART)
+    paused = reconcile(resource(), state, 12, NOW, TIMING, decides=False)
+    assert paused == NO_CHANGE
+
+
+def test_a_clock_that_was_set_back_does_not_prolong_the_wait_for_progress() -> None:
+    ahead = replace(FILLING, progressed_at=ago(-3600))
+    seen = as_of(ScalingState(desired=ahead), NOW).desired
+    assert seen is not None
+    assert (seen.progressed_at, seen.waiting_since) == (NOW, NOW)
 
 
 @pytest.mark.parametrize(("error", "reason"), [("", "no answer"), ("409", "409")])

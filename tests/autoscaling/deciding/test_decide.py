@@ -164,6 +164,9 @@ def test_an_override_can_resume_what_the_rules_file_pauses() -> None:
         ((4, 10), desired(target=3, previous=2, changed_at=ago(15)), 4),
         ((9, 10), desired(previous=2, changed_at=ago(5), status=ActionStatus.FAILED), 2),
         (None, desired(target=3, previous=2), 2),
+        (None, desired(target=15, previous=3, reached=9), 9),
+        ((9, 10), desired(target=15, previous=3, changed_at=ago(15)), 9),
+        ((4, 10), confirmed(5, target=9, previous=3, reached=7, given_up=15), 9),
         (None, confirmed(5, target=3), 3),
     ],
 )

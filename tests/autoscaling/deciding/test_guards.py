@@ -28,6 +28,7 @@ Answer = tuple[int, str] | None
 """The capacity that a guard allows, and its reason; None if it limits nothing."""
 
 REFUSED = desired(status=ActionStatus.FAILED, last_error="403", retry_at=ago(-1), target=6)
+IN_PART = replace(REFUSED, status=ActionStatus.CONFIRMED, target=4, given_up=6, changed_at=ago(900))
 BROKEN = "the consumer's circuit breaker is open (breaker): no scale-out"
 
 
@@ -517,15 +518,19 @@ def test_the_minimum_and_the_maximum_themselves_are_allowed(
         (replace(REFUSED, retry_at=NOW), 6, False),
         (replace(REFUSED, retry_at=None), 6, False),
         (replace(REFUSED, status=ActionStatus.PENDING), 6, False),
-        (replace(REFUSED, status=ActionStatus.CONFIRMED, changed_at=ago(900)), 6, False),
+        (confirmed(900, target=6), 6, False),
+        (IN_PART, 6, True),
+        (IN_PART, 4, False),
+        (replace(IN_PART, retry_at=NOW), 6, False),
         (None, 6, False),
     ],
 )
-def test_only_a_failed_action_prevents_a_change_and_only_until_its_retry_time(
+def test_only_an_action_that_ended_early_prevents_a_change_and_only_until_its_retry_time(
     last: Desired | None, recommended: int, held_back: bool
 ) -> None:
     answer = asked(rules.failed_action, recommending(recommended), holding(0, desired=last))
-    why = "the last action failed (403): holding until 12:00:01 UTC"
+    ended = "reached 4 of 6" if last and last.given_up else "failed"
+    why = f"the last action {ended} (403): holding until 12:00:01 UTC"
     assert answer == ((4, why) if held_back else None)
 
 

@@ -214,6 +214,8 @@ def test_old_start_up_times_weigh_less() -> None:
     "changes",
     [
         {"attempts": 1},
+        {"reached": 3},
+        {"given_up": 9},
         {"requested_at": NOW - timedelta(hours=5)},
         {"requested_at": NOW},
         {"previous": 7},

@@ -396,6 +396,9 @@ def test_an_order_arrives_after_the_start_up_time_and_is_overdue_after_it(
     found = outlook(pending=order(6, waited_seconds), throughput=Throughput(RATE, dead))
     assert (found.ordered, found.arrival, found.overdue) == (6, arrival, overdue)
     assert found.dead == max(1, dead)
+    moved = replace(order(6, 900), reached=5, progressed_at=ago(waited_seconds))
+    found = outlook(pending=moved, throughput=Throughput(RATE, dead))
+    assert (found.arrival, found.overdue) == (arrival, overdue), "progress renews the wait"
 
 
 def test_a_start_up_time_of_whole_steps_is_not_rounded_up() -> None:

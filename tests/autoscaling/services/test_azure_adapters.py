@@ -149,6 +149,69 @@ async def test_an_error_of_arm_is_final_or_may_pass_depending_on_its_kind(
     assert arm.plan(ID).capacity == 5
 
 
+SHORT = "Not enough available reserved instance servers to satisfy this request."
+
+
+@pytest.mark.parametrize(
+    ("status", "said", "available"),
+    [
+        (429, f"{SHORT} Currently 4 instances are available.", 4),
+        (409, f"{SHORT} Currently 0 instances are available.", 0),
+        (429, f"{SHORT} Currently 9 instances are available. If you are increasing instance count "
+         "then you can add extra 6 instances at this moment.", 6),
+        (429, f"{SHORT} Only 1 more instance is available now.", 1),
+        (429, f"{SHORT} You can add up to 3 instances.", 3),
+        (429, "NOT ENOUGH AVAILABLE reserved instance servers, available: 12", 12),
+        (429, "Not enough instances. Available instances: 2", 2),
+        (429, SHORT, None),
+        (429, f"{SHORT} 15 instances were requested.", None),
+        (429, f"{SHORT} Currently no instances are available.", None),
+        (429, f"{SHORT} Currently {10**9} instances are available.", None),
+        (429, f"{SHORT} Currently -3 instances are available.", None),
+        (429, f"{SHORT} Currently 1.5 instances are available.", None),
+        (409, "No available instances to satisfy this request. Please retry.", None),
+        (429, "Number of requests exceeded the limit. 5 requests are available.", None),
+        (500, f"{SHORT} Currently 4 instances are available.", None),
+    ],
+)  # fmt: skip
+async def test_a_refusal_for_lack_of_instances_names_how_many_can_be_had(
+    arm: ArmStandIn, control: AppServiceControl, status: int, said: str, available: int | None
+) -> None:
+    for reply in (
+        arm_errors.app_service_error(status, "Conflict", "{0}", (said,)),
+        arm_errors.front_door_error(status, "Conflict", said),
+    ):
+        arm.fail_next(Fault(reply, methods=arm_errors.PUT))
+        with pytest.raises(CapacityDelayed) as raised:
+            await control.change(plan(), 5)
+        assert raised.value.available == available
+        assert said in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("properties", "capacity"),
+    [
+        ({"provisioningState": "InProgress", "numberOfWorkers": 9}, 9),
+        ({"asyncScalingEnabled": True, "numberOfWorkers": 9}, 9),
+        ({"hostingEnvironmentProfile": {"id": "/x"}, "numberOfWorkers": 9}, 9),
+        ({"provisioningState": "Succeeded", "numberOfWorkers": 9}, 15),
+        *[
+            ({"provisioningState": "InProgress", "numberOfWorkers": odd}, 15)
+            for odd in (0, None, "nine")
+        ],
+        ({"provisioningState": "InProgress"}, 15),
+        (None, 15),
+    ],
+    ids=str,
+)
+async def test_a_plan_that_fills_has_as_many_instances_as_are_there(
+    arm: ArmStandIn, control: AppServiceControl, properties: object, capacity: int
+) -> None:
+    body = {"sku": {"capacity": 15}, "properties": properties}
+    arm.fail_next(Fault(Reply(200, json.dumps(body))))
+    assert (await control.read(plan())).value == capacity
+
+
 class InterruptedByAProxy(ArmStandIn):
     """Accepts a change. Then a proxy answers in its place."""
 
@@ -158,10 +221,11 @@ class InterruptedByAProxy(ArmStandIn):
         return Reply(200, self.body) if self.puts else super().handle(request)
 
 
+ODD = '{"sku": {"capacity": 3}, "properties": ["x"]}'
 NO_PLANS = ("", "null", "[]", "<html>sign in")
 
 
-@pytest.mark.parametrize("body", [*NO_PLANS, '{"sku": [1]}', '{"sku": {"capacity": "three"}}'])
+@pytest.mark.parametrize("body", [*NO_PLANS, '{"sku": [1]}', '{"sku": {"capacity": "three"}}', ODD])
 async def test_a_response_that_is_not_a_plan_may_pass(
     arm: ArmStandIn, control: AppServiceControl, body: str
 ) -> None:
