@@ -1,7 +1,7 @@
 """The deployed package in a host: indexed, scaling, keeping poison apart, and after a restart.
 
-The same test runs under `func start` of Azure Functions Core Tools, where these are installed, and
-in the local Functions host. The local host is thereby held to what the real one does.
+The same test runs in the local Functions host and, where Azure Functions Core Tools are installed,
+under `func start`. The local host is thereby held to what the real one does.
 """
 
 from __future__ import annotations
@@ -34,6 +34,7 @@ needs_func = pytest.mark.skipif(
     shutil.which("func") is None,
     reason="Azure Functions Core Tools are not installed (see CONTRIBUTING.md)",
 )
+each_host = pytest.mark.parametrize("kind", ["local", pytest.param("func", marks=needs_func)])
 
 
 @dataclass
@@ -91,8 +92,7 @@ async def wait_for(host: HostProcess, met: Callable[[], bool], seconds: float) -
     assert host.running or met(), host.printed()[-5000:]
 
 
-@needs_func
-@pytest.mark.parametrize("kind", ["local", "func"])
+@each_host
 @pytest.mark.timeout(600)
 async def test_the_package_runs_in_a_host(kind: str, tmp_path: Path, unused_tcp_port: int) -> None:
     with Azurite() as azurite:  # another test may have paused the plan in the shared one
