@@ -324,23 +324,28 @@ HOUR_SECONDS = 3600
 
 def recent_changes(desired: Desired | None, now: datetime) -> tuple[int, ...]:
     """The times of the app's changes within the last hour, in seconds since 1970."""
-    start = now.timestamp() - HOUR_SECONDS
-    return tuple([each for each in (desired.changes if desired else ()) if each > start])
+    end = now.timestamp()
+    times = desired.changes if desired else ()
+    return tuple([each for each in times if end - HOUR_SECONDS < each <= end])
+
+
+def few_changes_left(desired: Desired | None, now: datetime) -> str:
+    """Why scale-in waits for the limit of Azure; empty if it does not."""
+    times, most = recent_changes(desired, now), SCALE_CHANGES_MAX - SPARED_CHANGES
+    if len(times) < most:
+        return ""
+    until = datetime.fromtimestamp(times[-most] + HOUR_SECONDS, UTC)
+    return (
+        f"{len(times)} changes within the last hour, of which Azure allows {SCALE_CHANGES_MAX}: "
+        f"no scale-in until {until:%H:%M:%S} UTC"
+    )
 
 
 def scale_changes(capacity: int, context: Context) -> Limit | None:
     """No scale-in while few changes are left of those that Azure allows within an hour, because a
     scale-out may need them."""
-    current, times = context.seen.capacity, recent_changes(context.desired, context.seen.now)
-    most = SCALE_CHANGES_MAX - SPARED_CHANGES
-    if capacity >= current or len(times) < most:
-        return None
-    until = datetime.fromtimestamp(times[-most] + HOUR_SECONDS, UTC)
-    reason = (
-        f"{len(times)} changes within the last hour, of which Azure allows {SCALE_CHANGES_MAX}: "
-        f"no scale-in until {until:%H:%M:%S} UTC"
-    )
-    return Limit(current, reason)
+    current, why = context.seen.capacity, few_changes_left(context.desired, context.seen.now)
+    return Limit(current, why) if why and capacity < current else None
 
 
 # --- 3. overrides and bounds ------------------------------------------------------------------

@@ -19,12 +19,7 @@ from shared.autoscaling.deciding.decide import (
     effective_override,
     within_plan,
 )
-from shared.autoscaling.deciding.guards import (
-    SCALE_CHANGES_MAX,
-    SPARED_CHANGES,
-    recent_changes,
-    standstill,
-)
+from shared.autoscaling.deciding.guards import few_changes_left, standstill
 from shared.autoscaling.deciding.samples import known_capacity, samples_of
 from shared.autoscaling.declaring import Limits, Mode
 from shared.autoscaling.learning.backlogs import Unfallen, age_minutes, unfallen
@@ -154,11 +149,8 @@ def _plan(state: ScalingState, declared: Limits, now: datetime) -> Iterator[Last
         yield LastingCondition("autoscale", WARNING, plan.autoscale, meaning, todo, NewsKind.PLAN)
     for note in plan.notes(declared):
         yield LastingCondition("plan", INFO, note)
-    count = len(recent_changes(state.desired, now))
-    if count >= SCALE_CHANGES_MAX - SPARED_CHANGES:
-        what = f"{count} changes within the last hour, of which Azure allows {SCALE_CHANGES_MAX}"
-        meaning = "No scale-in until there are fewer."
-        yield LastingCondition("", WARNING, what, meaning, "Lengthen the cooldowns.")
+    if why := few_changes_left(state.desired, now):
+        yield LastingCondition("", WARNING, why, todo="Lengthen the cooldowns.")
 
 
 def _silent(resource: Resource, state: ScalingState, now: datetime) -> Iterator[LastingCondition]:

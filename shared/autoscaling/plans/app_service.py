@@ -25,12 +25,13 @@ from shared.azure.credentials import credential_for
 from shared.azure.refusals import Access
 from shared.azure.transport import retry_after_seconds, server_time, transport_for
 from shared.settings import Settings
+from shared.values.measurements import MetricValue
 from shared.values.redaction import redacting
 from shared.values.text import one_line, quoted
 
-OK, FORBIDDEN = 200, 403
+FORBIDDEN = 403
 LIST_SECONDS_MAX = 2
-LISTED_AGAIN_SECONDS = 3600
+LISTED_AGAIN_SECONDS, UNLISTED_AGAIN_SECONDS = 3600, 300
 NOT_EXECUTED = (409, 429)
 """HTTP statuses of temporary failures after which the capacity is certainly unchanged. After any
 other temporary failure, the outcome is unknown.
@@ -52,15 +53,17 @@ class AppServiceControl:
         self._clients: dict[str, WebSiteManagementClient] = {}
         self._listed: dict[str, tuple[float, Any]] = {}
 
-    async def read(self, target: AppServicePlan) -> PlanReading:
+    async def read(self, target: AppServicePlan) -> MetricValue:
         async with self._answering(target):
-            plan, facts = await self._get(target)
-            return PlanReading(server_time(), float(_instances(plan)), facts=facts)
+            plan, _ = await self._get(target)
+            return MetricValue(server_time(), float(_instances(plan)))
 
     async def describe(self, target: AppServicePlan) -> PlanReading:
-        reading = await self.read(target)
+        async with self._answering(target):
+            plan, facts = await self._get(target)
+            reading = PlanReading(server_time(), float(_instances(plan)))
         names, unlisted = await self._autoscale(target)
-        return replace(reading, facts=replace(reading.facts, autoscale=names, unlisted=unlisted))
+        return replace(reading, facts=replace(facts, autoscale=names, unlisted=unlisted))
 
     async def change(self, target: AppServicePlan, capacity: int) -> None:
         async with self._answering(target, changing=True):
@@ -118,26 +121,29 @@ class AppServiceControl:
         needs a permission that scaling does not need, and never delays a capacity for long.
         """
         group = f"/subscriptions/{target.subscription_id}/resourceGroups/{target.resource_group}"
-        known, now = self._listed.get(group), time.monotonic()
-        if known is None or now - known[0] > LISTED_AGAIN_SECONDS:
-            self._listed[group] = known = now, known[1] if known else None  # even if this one hangs
+        until, listed = self._listed.get(group, (0.0, "no answer"))
+        if time.monotonic() >= until:
+            again = time.monotonic() + UNLISTED_AGAIN_SECONDS
+            self._listed[group] = again, listed  # even if this one hangs
             with suppress(AzureError, TimeoutError, ValueError):
                 async with asyncio.timeout(LIST_SECONDS_MAX):
-                    known = now, await self._settings_in(target, group)
-                self._listed[group] = known
-        if isinstance(known[1], str):
-            return "", known[1]
+                    listed = await self._settings_in(target, group)
+                if not isinstance(listed, str):
+                    again = time.monotonic() + LISTED_AGAIN_SECONDS
+                self._listed[group] = again, listed
+        if isinstance(listed, str):
+            return "", listed
         plan_id = f"{group}/providers/Microsoft.Web/serverfarms/{target.name}"
-        return autoscale_of(known[1], plan_id), ""
+        return autoscale_of(listed, plan_id), ""
 
     async def _settings_in(self, target: AppServicePlan, group: str) -> Any:
-        """The list of a resource group; a text that says why the identity may not list them; None
-        after another answer."""
+        """The list of a resource group, or a text that says why the identity may not list them."""
         url = f"{group}/providers/Microsoft.Insights/autoscalesettings?api-version=2022-10-01"
         response = await self._client(target).send_request(HttpRequest("GET", url))
         if response.status_code == FORBIDDEN:
             return f"403: it needs Microsoft.Insights/autoscalesettings/read on {group}"
-        return response.json() if response.status_code == OK else None
+        response.raise_for_status()
+        return response.json()
 
     def _client(self, target: AppServicePlan) -> WebSiteManagementClient:
         if target.subscription_id not in self._clients:

@@ -543,6 +543,8 @@ async def test_the_last_known_status_of_a_topic_counts_while_it_cannot_be_read(
         bus.refuses, now = True, now + clients.TOPIC_SECONDS
         reading = await reader.read(BILLING)
         assert (reading.value, reading.status) == (42, after)
+        now = 1000.0 + clients.TOPIC_KNOWN_SECONDS
+        assert (await reader.read(BILLING)).status == "", "by then it may be active"
         await reader.close()
 
 
