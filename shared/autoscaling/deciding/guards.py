@@ -132,7 +132,7 @@ def _standing(capacity: int, seen: Observation) -> int:
     return max(seen.pending.target, seen.capacity)
 
 
-def disabled(resource: Resource, state: ScalingState, now: datetime) -> Mapping[str, str]:
+def _disabled(resource: Resource, state: ScalingState, now: datetime) -> Mapping[str, str]:
     """The metrics that count in Service Bus entities from which nothing can be received now, each
     with the entity and its status."""
     found = {}
@@ -151,7 +151,7 @@ def standstill(resource: Resource, state: ScalingState, now: datetime) -> tuple[
     """Which entities that the policy reads are disabled, and whether it reads nothing else."""
     aside = (resource.throughput.counted_metric, resource.guards.breaker_metric)
     read = said(resource.policy, "metric_names") or tuple(resource.metrics)
-    found = disabled(resource, state, now)
+    found = _disabled(resource, state, now)
     told = dict.fromkeys(text for name, text in found.items() if name in read)
     return ", ".join(told), all(name in found for name in read if name not in aside)
 

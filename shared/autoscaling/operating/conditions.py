@@ -146,6 +146,8 @@ def _plan(state: ScalingState, declared: Limits, now: datetime) -> Iterator[Last
     if plan.autoscale:
         todo = "Disable or delete the autoscale setting, or remove the plan from scaling_rules.py."
         meaning = "Each undoes the changes of the other."
+        if plan.unlisted:
+            meaning += f" It may be gone by now: it cannot be listed ({plan.unlisted})."
         yield LastingCondition("autoscale", WARNING, plan.autoscale, meaning, todo, NewsKind.PLAN)
     for note in plan.notes(declared):
         yield LastingCondition("plan", INFO, note)

@@ -20,7 +20,7 @@ from azure.mgmt.web.models import AppServicePlan as ArmPlan
 from shared.autoscaling.declaring import AppServicePlan
 from shared.autoscaling.errors import AutoscalingError, CapacityDelayed, CapacityRefused
 from shared.autoscaling.plan_facts import PlanFacts, PlanReading
-from shared.autoscaling.plans.answers import autoscale_of, available_instances, facts_of, refusal
+from shared.autoscaling.plans.answers import autoscale_of, facts_of, refusal
 from shared.azure.credentials import credential_for
 from shared.azure.refusals import Access
 from shared.azure.transport import retry_after_seconds, server_time, transport_for
@@ -120,7 +120,7 @@ class AppServiceControl:
         The settings of a resource group are listed once in ``LISTED_AGAIN_SECONDS``. Listing them
         needs a permission that scaling does not need, and never delays a capacity for long.
         """
-        group = f"/subscriptions/{target.subscription_id}/resourceGroups/{target.resource_group}"
+        group = plan_id(target).partition("/providers/")[0]
         until, listed = self._listed.get(group, (0.0, "no answer"))
         if time.monotonic() >= until:
             again = time.monotonic() + UNLISTED_AGAIN_SECONDS
@@ -133,8 +133,7 @@ class AppServiceControl:
                 self._listed[group] = again, listed
         if isinstance(listed, str):
             return "", listed
-        plan_id = f"{group}/providers/Microsoft.Web/serverfarms/{target.name}"
-        return autoscale_of(listed, plan_id), ""
+        return autoscale_of(listed, plan_id(target)), ""
 
     async def _settings_in(self, target: AppServicePlan, group: str) -> Any:
         """The list of a resource group, or a text that says why the identity may not list them."""
@@ -193,6 +192,11 @@ def _may_fill_in_pieces(plan: ArmPlan) -> bool:
     return bool(asynchronous) or found.provisioning_state == "InProgress"
 
 
+def plan_id(plan: AppServicePlan) -> str:
+    group = f"/subscriptions/{plan.subscription_id}/resourceGroups/{plan.resource_group}"
+    return f"{group}/providers/Microsoft.Web/serverfarms/{plan.name}"
+
+
 def plan_access(plan: AppServicePlan) -> Access:
     return Access(f"plan {plan.name}", "with Microsoft.Web/serverfarms/read and write")
 
@@ -230,7 +234,7 @@ def _translated(error: AzureError, target: AppServicePlan, *, changing: bool) ->
     wait = _wait_after(error)
     maybe_done = changing and status not in NOT_EXECUTED and not meaning.wait_seconds
     wait = meaning.wait_seconds if wait is None else wait
-    available = None if maybe_done else available_instances(_detail(error))
+    available = None if maybe_done else meaning.available
     return CapacityDelayed(message, wait, maybe_done=maybe_done, available=available)
 
 
