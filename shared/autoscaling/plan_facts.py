@@ -72,11 +72,6 @@ class PlanReading(MetricValue):
     facts: PlanFacts = PlanFacts()
 
 
-def facts_in(reading: object) -> PlanFacts | None:
-    """The facts of a reading of a plan; None if it has none."""
-    return reading.facts if isinstance(reading, PlanReading) else None
-
-
 def of_fields(given: object) -> PlanFacts:
     """The facts of a JSON object or a row. Unknown fields are ignored. Raises ValueError."""
     if not isinstance(given, Mapping):

@@ -231,20 +231,19 @@ def _translated(error: AzureError, target: AppServicePlan, *, changing: bool) ->
     message = f"{message} ({meaning.advice})" if meaning.advice else message
     if meaning.final:
         return CapacityRefused(message)
-    wait = _wait_after(error)
     maybe_done = changing and status not in NOT_EXECUTED and not meaning.wait_seconds
-    wait = meaning.wait_seconds if wait is None else wait
+    wait = _wait_after(error, meaning.wait_seconds)
     available = None if maybe_done else meaning.available
     return CapacityDelayed(message, wait, maybe_done=maybe_done, available=available)
 
 
 def _detail(error: AzureError) -> str:
-    """What the service says, in one line: its error, and the final state of a change that failed.
-
-    Resource Manager answers ``{"error": {"code", "message"}}``, App Service ``{"Code", "Message",
-    "Details"}``, and a plan whose change failed shows its ``provisioningState``.
-    """
-    body = _body(error)
+    """What the service says, in one line: its error, and the ``provisioningState`` that the plan
+    shows after a change that failed."""
+    try:
+        body = _object(json.loads(_text(error)))
+    except (ValueError, RecursionError):
+        body = {}
     properties = _object(body.get("properties"))
     state = properties.get("provisioningState")
     told = _object(body.get("error") or properties.get("error"))
@@ -254,13 +253,6 @@ def _detail(error: AzureError) -> str:
         told.get("message") or body.get("Message"),
     )
     return one_line(": ".join(map(str, filter(None, said))) or error.message)
-
-
-def _body(error: AzureError) -> dict[str, Any]:
-    try:
-        return _object(json.loads(_text(error)))
-    except (ValueError, RecursionError):
-        return {}
 
 
 def _text(error: AzureError) -> str:
@@ -275,5 +267,6 @@ def _object(value: object) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-def _wait_after(error: AzureError) -> float | None:
-    return retry_after_seconds(getattr(error, "response", None))
+def _wait_after(error: AzureError, unstated: float | None = None) -> float | None:
+    stated = retry_after_seconds(getattr(error, "response", None))
+    return unstated if stated is None else stated
