@@ -204,10 +204,9 @@ def _late(
         return
     what, maximum = "the oldest item has waited longer than the age limit", resource.limits.maximum
     if capacity and capacity.value >= maximum:
-        todo = "Raise the maximum, or find out why the instances are slow."
-        yield LastingCondition(
-            "", ERROR, f"{what}, at the maximum of {maximum} instances", todo=todo
-        )
+        what = f"{what}, at the maximum of {maximum} instances"
+        todo = f"{_more(resource, state)}, or find out why the instances are slow."
+        yield LastingCondition("", ERROR, what, todo=todo)
     else:
         yield LastingCondition("", WARNING, what)
 
@@ -227,8 +226,14 @@ def _at_maximum(
         policy = decided.candidates[0]
         what = f"at its maximum of {limits.maximum} for {minutes:.0f} min"
         meaning = f"The policy recommends {policy.capacity}: {policy.reason}"
-        todo = "Raise the maximum, or find the cause of the load."
+        todo = f"{_more(resource, state)}, or find the cause of the load."
         yield LastingCondition("", WARNING, what, meaning, todo, NewsKind.AT_MAXIMUM)
+
+
+def _more(resource: Resource, state: ScalingState) -> str:
+    """How to allow more instances than the maximum."""
+    is_tier = state.plan is not None and resource.limits.maximum >= state.plan.maximum
+    return "Choose a larger tier" if is_tier else "Raise the maximum"
 
 
 def _unfallen(resource: Resource, state: ScalingState, now: datetime) -> Iterator[LastingCondition]:
