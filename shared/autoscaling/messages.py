@@ -24,7 +24,6 @@ from datetime import datetime
 from typing import Any
 
 from shared.autoscaling.errors import BadMessage
-from shared.autoscaling.plan_facts import PlanFacts, of_fields
 from shared.autoscaling.state import EPOCH_MAX, ScaleAction
 from shared.values.bounds import Bounds
 from shared.values.measurements import CAPACITY_SANE_MAX, DISABLED, MEASURE_MAX, Metric, MetricValue
@@ -51,7 +50,8 @@ class Samples:
     metrics: tuple[Metric, ...]
     refused: tuple[BadMessage, ...] = ()
     """One error for each invalid sample."""
-    plan: PlanFacts | None = None
+    plan: object = None
+    """What the message says about the plan. It is not checked yet, see ``plan_facts.of_fields``."""
 
 
 def decode_samples(body: str, resource_name: str = "") -> Samples:
@@ -98,11 +98,10 @@ def _metric(fields: Mapping[str, Any]) -> Metric:
 
 def _samples(document: object) -> Samples:
     fields = _versioned(document, "metric", (SCHEMA_VERSION, MANY_SAMPLES_VERSION))
-    metrics, refused = list[Metric](), list[BadMessage]()
-    plan = _plan(fields.get(PLAN_FIELD), refused)
+    metrics, refused, plan = list[Metric](), list[BadMessage](), fields.get(PLAN_FIELD)
     if fields["schema_version"] == SCHEMA_VERSION:
         metric = _metric(fields)
-        return Samples(metric.resource_name, (metric,), tuple(refused), plan)
+        return Samples(metric.resource_name, (metric,), plan=plan)
     resource_name = _field(fields, "resource_name", str, "samples")
     samples: dict[str, Any] = _field(fields, "samples", dict, "samples")
     for name, pairs in samples.items():
@@ -112,15 +111,6 @@ def _samples(document: object) -> Samples:
             except BadMessage as error:
                 refused.append(error)
     return Samples(resource_name, tuple(metrics), tuple(refused), plan)
-
-
-def _plan(given: object, refused: list[BadMessage]) -> PlanFacts | None:
-    """The facts about the plan; None if there are none, or if they were added to ``refused``."""
-    try:
-        return of_fields(given) if isinstance(given, dict) else None
-    except ValueError as error:
-        refused.append(BadMessage(f"plan: {error}"))
-        return None
 
 
 def all_refused(refused: Sequence[BadMessage]) -> BadMessage:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, fields
-from typing import Any
+from dataclasses import dataclass, fields
 
 from shared.autoscaling.declaring import PLAN_CAPACITY_MAX, Limits
 from shared.values.measurements import CAPACITY_SANE_MAX, MetricValue
+from shared.values.text import quoted
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +30,7 @@ class PlanFacts:
     autoscale: str = ""
     """Which autoscale settings of Azure Monitor scale the plan too; empty if none is known."""
     unlisted: str = ""
-    """Why that is not known."""
+    """Why the settings cannot be listed."""
 
     def limits(self, declared: Limits) -> Limits:
         """The declared limits, as far as the plan can have such capacities."""
@@ -65,33 +65,21 @@ class PlanFacts:
             )
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True)
 class PlanReading(MetricValue):
-    """The capacity of a plan, with the facts that the same answer states. It equals a sample of the
-    same time and value."""
+    """The capacity of a plan, with the facts that the same answer states."""
 
     facts: PlanFacts = PlanFacts()
 
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, MetricValue):
-            return NotImplemented
-        return (self.time, self.value) == (other.time, other.value)
 
-    __hash__ = MetricValue.__hash__
-
-
-def facts_in(reading: object) -> PlanFacts | None:
-    """The facts of a reading of a plan; None if it has none."""
-    return reading.facts if isinstance(reading, PlanReading) else None
-
-
-def of_fields(given: Mapping[str, Any]) -> PlanFacts:
+def of_fields(given: object) -> PlanFacts:
     """The facts of a JSON object or a row. Unknown fields are ignored. Raises ValueError."""
-    known = {each.name: given[each.name] for each in fields(PlanFacts) if each.name in given}
-    defaults = asdict(PlanFacts())
-    for name, value in known.items():
-        if type(value) is not type(defaults[name]):
-            raise ValueError(f"{name} must be a {type(defaults[name]).__name__}")
+    if not isinstance(given, Mapping):
+        raise ValueError(f"{quoted(given)} must be a JSON object")
+    known = {each.name: given.get(each.name, each.default) for each in fields(PlanFacts)}
+    for each in fields(PlanFacts):
+        if type(known[each.name]) is not type(each.default):
+            raise ValueError(f"{each.name} must be a {type(each.default).__name__}")
     facts = PlanFacts(**known)
     if not 1 <= facts.minimum <= facts.maximum <= CAPACITY_SANE_MAX:
         raise ValueError(f"{facts.minimum} to {facts.maximum} instances is no range of capacities")

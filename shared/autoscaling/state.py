@@ -222,7 +222,10 @@ class ScalingState:
         return self if rules is None else replace(self, rules=rules)
 
     def with_plan(self, plan: PlanFacts | None) -> ScalingState:
-        """The state with these facts; the same state if they are None or known."""
+        """The state with these facts; the same state if they are None or known. Autoscale settings
+        that cannot be listed now are those that were known."""
+        if plan and plan.unlisted and self.plan:
+            plan = replace(plan, autoscale=self.plan.autoscale)
         return self if plan in (None, self.plan) else replace(self, plan=plan)
 
 

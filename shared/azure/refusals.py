@@ -10,11 +10,11 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import Enum
 from itertools import islice
-from typing import Any, ParamSpec, TypeVar, cast
+from typing import Any, ParamSpec, TypeVar
 from urllib.parse import urlsplit
 
 from azure.core.exceptions import AzureError, ClientAuthenticationError, HttpResponseError
@@ -44,15 +44,8 @@ AMQP_REFUSALS = (
 """Error classes of azure-eventhub and azure-servicebus, by name: importing them is slow."""
 NETWORK = "AuthorizationFailure"
 """The code with which storage refuses a network. It also refuses some missing roles with it."""
-APP_SERVICE = "ErrorEntity"
-"""A part of the errors of App Service, which answers even 401 if a quota is used up."""
-CAUSES = {
-    "AccountIsDisabled": "The account is disabled: its owner must enable it again",
-    "ReadOnlyDisabledSubscription": "The subscription is disabled: its owner must enable it again",
-    "RequestDisallowedByPolicy": "Azure Policy forbids it: ask its owner for an exemption",
-    APP_SERVICE: "A quota or limit of the subscription, not the identity: request a higher one",
-}
-"""What codes mean that no role helps against."""
+DISABLED = "AccountIsDisabled"
+"""The code with which storage refuses everything. No role helps against it."""
 ERRORS_MAX = 20
 
 
@@ -102,8 +95,8 @@ class Access:
             raise refused from None
 
     def _advice(self, detail: str) -> str:
-        if known := [advice for code, advice in CAUSES.items() if detail.endswith(code)]:
-            return known[0]
+        if detail.endswith(DISABLED):
+            return "The account is disabled: its owner must enable it again"
         if self.has_key:
             return (
                 f"Check the connection string in {self.setting}: its key is wrong or was renewed, "
@@ -214,9 +207,6 @@ def _code(error: HttpResponseError) -> str:
     code = getattr(error, "error_code", None)
     if code is None and error.error is not None:
         code = error.error.code
-    if code is None:
-        with suppress(Exception):  # the body was not read, or has an unknown charset
-            code = APP_SERVICE if APP_SERVICE in cast(Any, error.response).text() else None
     return str(code.value if isinstance(code, Enum) else code or error.reason or "")
 
 

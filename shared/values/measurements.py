@@ -17,7 +17,6 @@ from typing import Any
 CAPACITY_METRIC = "capacity"
 """The reserved name of the metric that holds the capacity reported by the target."""
 
-
 CAPACITY_SANE_MAX = 1000
 """The highest plausible capacity. A higher number is an error of the sender."""
 
@@ -33,9 +32,7 @@ many seconds, at one sample every 15 s.
 
 EvidenceValue = float | int | str | bool | None
 
-
 Evidence = Mapping[str, EvidenceValue]
-
 
 OF_TOPIC = "topic "
 """Begins the status of a subscription that delivers nothing because of its topic."""
@@ -45,9 +42,7 @@ DISABLED = (*_OWN, *(OF_TOPIC + each for each in _OWN))
 ``Unknown`` are not among them: what waits in such an entity can be received, or may be.
 """
 
-
 NOTHING: Mapping[str, Any] = MappingProxyType({})
-
 
 time_of = attrgetter("time")
 

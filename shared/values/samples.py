@@ -15,19 +15,15 @@ from shared.values.measurements import MEASURE_MAX, NOTHING, Metric
 
 SCHEMA_VERSION = 1
 
-
 MANY_SAMPLES_VERSION = 2
-
 
 SAMPLE_FIELDS = ("time", "value", "entity_status")
 """The last one is left out unless the sample has a status."""
-
 
 METRICS_OF_A_MESSAGE_MAX = 8
 """The most metrics in one message. Each metric is a row of up to 110 kB, and the rows of a message
 are written in one transaction. The client sends up to 1 MiB without blocking the event loop.
 """
-
 
 SAMPLES_CHARACTERS_MAX = 43_000
 """The most characters of the samples in one message. A storage queue accepts 64 KiB, or 48 KiB of

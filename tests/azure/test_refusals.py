@@ -307,9 +307,6 @@ ACCESS = Access("table T", "Reader", "Storage")
             "Check the connection string in Storage: its key is wrong or was renewed, or the",
         ),
         (ACCESS, "AccountIsDisabled", "The account is disabled: its owner must enable it again"),
-        (ACCESS, "ReadOnlyDisabledSubscription", "The subscription is disabled"),
-        (ACCESS, "RequestDisallowedByPolicy", "ask its owner for an exemption"),
-        (ACCESS, "ErrorEntity", "A quota or limit of the subscription, not the identity"),
     ],
 )
 def test_the_advice_fits_the_refusal(access: Access, code: str, advice: str) -> None:

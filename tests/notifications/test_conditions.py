@@ -165,6 +165,9 @@ CASES = [
          subject="plan-1/clock"),
     Case("error", "the oldest item has waited longer than the age limit, at the maximum of 5 inst",
          "", "Raise the maximum", state=state([5], 5), newest=decided(evidence=OLDEST)),
+    Case("error", "the oldest item has waited longer than the age limit, at the maximum of 5 inst",
+         "", "Choose a larger tier", state=state([5], 5, plan=PlanFacts(maximum=5)),
+         newest=decided(evidence=OLDEST)),
     Case("warning", "the oldest item has waited longer than the age limit",
          newest=decided(evidence=OLDEST)),
     Case("warning", "at its maximum of 5 for 60 min", "The policy recommends 9: more",
@@ -208,8 +211,8 @@ CASES = [
     Case("info", "Azure allows this plan no fewer than 2 instances because it is zone-redundant, "
          "more than the declared minimum of 1", state=of_plan(minimum=2), subject="plan-1/plan"),
     Case("info", "per-app scaling is on", state=of_plan(per_app=True), subject="plan-1/plan"),
-    Case("warning", "16 changes within the last hour, of which Azure allows 20", "No scale-in",
-         "Lengthen the cooldowns.", state=state([5, 5], 2, BUSY)),
+    Case("warning", "16 changes within the last hour, of which Azure allows 20: no scale-in until",
+         "", "Lengthen the cooldowns.", state=state([5, 5], 2, BUSY)),
     Case("error", "the state cannot be read, so nothing is decided", "row x", DEPLOY,
          "state.unreadable", unreadable=("!row x",)),
 ]

@@ -12,7 +12,13 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
-from shared.autoscaling.deciding.decide import Decision, EntryKind, LogEntry, effective_mode
+from shared.autoscaling.deciding.decide import (
+    Decision,
+    EntryKind,
+    LogEntry,
+    effective_mode,
+    within_plan,
+)
 from shared.autoscaling.deciding.guards import recent_changes
 from shared.autoscaling.deciding.samples import FUTURE_TOLERANCE_SECONDS
 from shared.autoscaling.declaring import Limits, ManualChange, Mode
@@ -89,6 +95,8 @@ def confirm(desired: Desired, now: datetime) -> Desired:
     """Record that the plan has the requested capacity. The cooldown starts at ``now``."""
     if desired.given_up is not None:  # the plan has got there nevertheless
         desired = replace(desired, target=desired.given_up, given_up=None)
+    if desired.target != desired.previous:
+        desired = _counted(desired, now, desired.requested_at)
     return replace(
         desired,
         status=ActionStatus.CONFIRMED,
@@ -99,8 +107,16 @@ def confirm(desired: Desired, now: datetime) -> Desired:
         changed_by_hand=desired.sent_at is None,
         retry_at=None,
         last_error="",
-        changes=(*recent_changes(desired, now)[1 - CHANGES_KEPT_MAX :], int(now.timestamp())),
     )
+
+
+def _counted(desired: Desired, now: datetime, since: datetime) -> Desired:
+    """The desired state with a change at ``now``, unless one was counted after ``since``."""
+    known = recent_changes(desired, now)
+    if known and known[-1] >= int(since.timestamp()):
+        return desired
+    times = (*known[1 - CHANGES_KEPT_MAX :], int(now.timestamp()))
+    return replace(desired, changes=times)
 
 
 def confirm_in_part(desired: Desired, actual: int, now: datetime, timing: ActionTiming) -> Desired:
@@ -109,7 +125,7 @@ def confirm_in_part(desired: Desired, actual: int, now: datetime, timing: Action
     requested for ``timing.failure_hold_seconds``.
     """
     return replace(
-        desired,
+        _counted(desired, now, desired.requested_at),
         target=actual,
         status=ActionStatus.CONFIRMED,
         changed_at=now,
@@ -235,6 +251,10 @@ def settle(
     capacity was read back from the plan.
     """
     whole = desired.status is ActionStatus.CONFIRMED and desired.given_up is None
+    if settlement.change_requested:  # Azure counts it, also if it comes no further
+        moved = desired.progressed_at
+        since = desired.requested_at if moved is None else moved + timedelta(seconds=1)
+        desired = _counted(desired, now, since)
     if settlement.kind is EntryKind.CONFIRMED:
         return None if whole else confirm(desired, now)
     if not desired.pending:
@@ -385,7 +405,7 @@ def reconcile(
     With ``decides=False``, actions are only confirmed, because another version of the rules is in
     force.
     """
-    desired = as_of(state, now).desired
+    desired, resource = as_of(state, now).desired, within_plan(resource, state)
     if desired is None:
         return NO_CHANGE
     if actual == desired.requested and not passes_target(desired):

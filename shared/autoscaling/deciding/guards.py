@@ -6,7 +6,7 @@ capacity that it allows, with the reason. Otherwise it returns None. ``GUARDS`` 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
@@ -132,28 +132,27 @@ def _standing(capacity: int, seen: Observation) -> int:
     return max(seen.pending.target, seen.capacity)
 
 
-def disabled(resource: Resource, state: ScalingState, now: datetime) -> Mapping[str, str]:
-    """The metrics that count in Service Bus entities from which nothing can be received now, each
-    with the entity and its status."""
-    found = {}
-    for name, source in resource.metrics.items():
-        samples = state.histories.get(name, NO_SAMPLES).samples
-        status = samples[-1].status if samples else ""
-        if status and not is_missing(samples, resource.guards.missing_for(name), now):
-            kind, *path = source.place or ("metric", name)
-            if status.startswith(OF_TOPIC):
-                kind, path, status = "topic", path[:1], status.removeprefix(OF_TOPIC)
-            found[name] = f"{kind} {'/'.join(path)} is {status}"
-    return found
-
-
 def standstill(resource: Resource, state: ScalingState, now: datetime) -> tuple[str, bool]:
-    """Which entities that the policy reads are disabled, and whether it reads nothing else."""
+    """Which Service Bus entities that the policy reads are disabled, and whether it reads nothing
+    else."""
     aside = (resource.throughput.counted_metric, resource.guards.breaker_metric)
     read = said(resource.policy, "metric_names") or tuple(resource.metrics)
-    found = disabled(resource, state, now)
-    told = dict.fromkeys(text for name, text in found.items() if name in read)
-    return ", ".join(told), all(name in found for name in read if name not in aside)
+    found = {name: what for name in read if (what := _disabled(resource, state, name, now))}
+    is_all = all(name in found for name in read if name not in aside)
+    return ", ".join(dict.fromkeys(found.values())), is_all
+
+
+def _disabled(resource: Resource, state: ScalingState, name: str, now: datetime) -> str:
+    """The entity in which the metric counts, with its status, if nothing can be received from it
+    now; else empty."""
+    samples = state.histories.get(name, NO_SAMPLES).samples
+    status = samples[-1].status if samples else ""
+    if not status or is_missing(samples, resource.guards.missing_for(name), now):
+        return ""
+    kind, *path = resource.source(name).place or ("metric", name)
+    if status.startswith(OF_TOPIC):
+        kind, path, status = "topic", path[:1], status.removeprefix(OF_TOPIC)
+    return f"{kind} {'/'.join(path)} is {status}"
 
 
 def entity_disabled(capacity: int, context: Context) -> Limit | None:
@@ -324,23 +323,28 @@ HOUR_SECONDS = 3600
 
 def recent_changes(desired: Desired | None, now: datetime) -> tuple[int, ...]:
     """The times of the app's changes within the last hour, in seconds since 1970."""
-    start = now.timestamp() - HOUR_SECONDS
-    return tuple([each for each in (desired.changes if desired else ()) if each > start])
+    end = now.timestamp()
+    times = desired.changes if desired else ()
+    return tuple([each for each in times if end - HOUR_SECONDS < each <= end])
+
+
+def few_changes_left(desired: Desired | None, now: datetime) -> str:
+    """Why scale-in waits for the limit of Azure; empty if it does not."""
+    times, most = recent_changes(desired, now), SCALE_CHANGES_MAX - SPARED_CHANGES
+    if len(times) < most:
+        return ""
+    until = datetime.fromtimestamp(times[-most] + HOUR_SECONDS, UTC)
+    return (
+        f"{len(times)} changes within the last hour, of which Azure allows {SCALE_CHANGES_MAX}: "
+        f"no scale-in until {until:%H:%M:%S} UTC"
+    )
 
 
 def scale_changes(capacity: int, context: Context) -> Limit | None:
     """No scale-in while few changes are left of those that Azure allows within an hour, because a
     scale-out may need them."""
-    current, times = context.seen.capacity, recent_changes(context.desired, context.seen.now)
-    most = SCALE_CHANGES_MAX - SPARED_CHANGES
-    if capacity >= current or len(times) < most:
-        return None
-    until = datetime.fromtimestamp(times[-most] + HOUR_SECONDS, UTC)
-    reason = (
-        f"{len(times)} changes within the last hour, of which Azure allows {SCALE_CHANGES_MAX}: "
-        f"no scale-in until {until:%H:%M:%S} UTC"
-    )
-    return Limit(current, reason)
+    current, why = context.seen.capacity, few_changes_left(context.desired, context.seen.now)
+    return Limit(current, why) if why and capacity < current else None
 
 
 # --- 3. overrides and bounds ------------------------------------------------------------------

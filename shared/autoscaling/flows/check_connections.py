@@ -5,13 +5,13 @@ changed.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Iterable
+from collections.abc import Awaitable, Iterable, Sequence
 from typing import Any
 
 from shared.autoscaling.errors import CapacityRefused
 from shared.autoscaling.flows.metric_collector import sources_of
 from shared.autoscaling.flows.reading import Answer, Undated, is_own, read_source
-from shared.autoscaling.plan_facts import PlanFacts, facts_in
+from shared.autoscaling.plan_facts import PlanFacts, PlanReading
 from shared.autoscaling.policy import Resource
 from shared.autoscaling.ports import Permissions, StateStore
 from shared.autoscaling.sources import Services, Source
@@ -44,22 +44,22 @@ async def _state(store: StateStore, resource: Resource) -> str:
 
 
 async def _plan(permissions: Permissions, services: Services, resource: Resource) -> str:
-    plan = resource.target
-    if lacking := await permissions.lacking(plan):
-        raise CapacityRefused(
-            f"the identity lacks {', '.join(lacking)}: assign it a role with them"
-        )
-    facts = facts_in(await services.capacity(plan)) or PlanFacts()
-    if facts.environment and (lacking := await permissions.lacking_to_join(facts.environment)):
-        raise CapacityRefused(
-            f"the identity lacks {', '.join(lacking)} on {facts.environment}: assign it a role "
-            "with them there"
-        )
+    _refuse(await permissions.lacking(resource.target))
+    reading = await services.capacity(resource.target)
+    facts = reading.facts if isinstance(reading, PlanReading) else PlanFacts()
+    if facts.environment:
+        _refuse(await permissions.lacking_to_join(facts.environment), f" on {facts.environment}")
     if wrong := facts.unscalable or facts.autoscale:
         raise CapacityRefused(wrong)
     unsure = "cannot tell whether an autoscale setting scales it too"
     unknown = [f"{unsure} ({facts.unlisted})"] if facts.unlisted else []
     return "; ".join(["may be read and changed", *facts.notes(resource.limits), *unknown])
+
+
+def _refuse(lacking: Sequence[str], where: str = "") -> None:
+    if lacking:
+        actions = ", ".join(lacking)
+        raise CapacityRefused(f"the identity lacks {actions}{where}: assign it a role with them")
 
 
 async def _read(subject: str, what: str, source: Source, read: Awaitable[Answer]) -> dict[str, Any]:

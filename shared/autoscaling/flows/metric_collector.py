@@ -22,7 +22,7 @@ from shared.autoscaling.flows.reading import (
     read_source,
 )
 from shared.autoscaling.messages import PLAN_FIELD
-from shared.autoscaling.plan_facts import PlanFacts, facts_in
+from shared.autoscaling.plan_facts import PlanFacts, PlanReading
 from shared.autoscaling.policy import Resource
 from shared.autoscaling.sources import PlanCapacity, Services, Source
 from shared.values.measurements import CAPACITY_METRIC, NOTHING, Metric, MetricValue
@@ -77,8 +77,9 @@ async def collect(
     for resource, named in wanted:
         found = {name: answers[_key(source)] for name, source in named.items()}
         failures = {name: reason for name, reason in found.items() if isinstance(reason, str)}
-        for each in found[CAPACITY_METRIC] if CAPACITY_METRIC not in failures else ():
-            plans |= {resource.name: facts} if (facts := facts_in(each)) else {}
+        for each in found[CAPACITY_METRIC]:
+            if isinstance(each, PlanReading):
+                plans[resource.name] = each.facts
         collected += counts.adjusted(resource, list(_samples(resource, found, services)), failures)
         for name in failures.keys() - counts.logged(resource):
             text = f"{name} could not be read, so it is skipped: {failures[name]}"

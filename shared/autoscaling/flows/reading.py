@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from inspect import isawaitable
 from typing import Any
 
 from shared.autoscaling.errors import ReadFailed
-from shared.autoscaling.plan_facts import PlanReading, facts_in
 from shared.autoscaling.sources import Reading, Services, Source
 from shared.values.calls import DaemonCall, error_text
 from shared.values.measurements import MEASURE_MAX, MetricValue
@@ -120,10 +119,7 @@ def _dated(sample: object) -> MetricValue:
     time = sample.time
     if not isinstance(time, datetime) or time.utcoffset() != timedelta(0):
         raise ReadFailed(f"returned a sample of the time {_shown(time)}: must be a time in UTC")
-    facts, value = facts_in(sample), _number(sample.value)
-    if facts is None:
-        return MetricValue(time, value, sample.status)
-    return PlanReading(time, value, facts=facts)
+    return replace(sample, value=_number(sample.value))
 
 
 def _number(value: object) -> float:

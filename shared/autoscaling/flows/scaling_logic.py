@@ -12,6 +12,7 @@ from shared.autoscaling.acting.actions import action_of, entry
 from shared.autoscaling.acting.activation import standing
 from shared.autoscaling.deciding import clocks
 from shared.autoscaling.deciding.decide import Decision, EntryKind, LogEntry, within_plan
+from shared.autoscaling.deciding.samples import samples_of
 from shared.autoscaling.declaring import Limits
 from shared.autoscaling.errors import BadMessage
 from shared.autoscaling.flows.common import (
@@ -23,12 +24,12 @@ from shared.autoscaling.flows.common import (
 )
 from shared.autoscaling.flows.policy_threads import POLICY_THREADS, PolicyThreads
 from shared.autoscaling.messages import Samples, all_refused, summary
-from shared.autoscaling.plan_facts import PlanFacts
+from shared.autoscaling.plan_facts import PlanFacts, of_fields
 from shared.autoscaling.policy import Resource, held_at_maximum
 from shared.autoscaling.ports import Snapshot, StateStore
-from shared.autoscaling.state import ScaleAction
+from shared.autoscaling.state import ScaleAction, ScalingState
 from shared.autoscaling.transition import Transition
-from shared.values.measurements import Metric
+from shared.values.measurements import CAPACITY_METRIC, Metric
 
 log = logging.getLogger(__name__)
 
@@ -54,11 +55,29 @@ async def process_samples(
     metrics, refused = declared_samples(samples, resource, sent=sent)
     if not metrics:
         raise all_refused(refused)
-    attempts, plan = count(), None if sent else samples.plan
+    attempts, plan = count(), None if sent else _plan(samples, refused)
     return await until_won(
         resource.name,
         lambda: _attempt(metrics, refused, resource, store, version, threads, next(attempts), plan),
     )
+
+
+def _plan(samples: Samples, refused: list[BadMessage]) -> PlanFacts | None:
+    """The facts about the plan; None if there are none, or if they were added to ``refused``."""
+    try:
+        return None if samples.plan is None else of_fields(samples.plan)
+    except ValueError as error:
+        refused.append(BadMessage(f"plan: {error}"))
+        return None
+
+
+def _newest(
+    plan: PlanFacts | None, metrics: Sequence[Metric], state: ScalingState
+) -> PlanFacts | None:
+    """The facts, if no reading of the plan is known that is newer, as after a late message."""
+    read = [each.value.time for each in metrics if each.name == CAPACITY_METRIC]
+    known = [each.time for each in samples_of(state, CAPACITY_METRIC)[-1:]]
+    return plan if read and max(read) >= max(known, default=max(read)) else None
 
 
 async def _attempt(
@@ -73,8 +92,9 @@ async def _attempt(
 ) -> ScaleAction | None:
     snapshot = await store.load(resource.name)
     now = snapshot.read_at
-    state = clocks.noted(snapshot.state, metrics, now).with_plan(plan)
+    state = clocks.noted(snapshot.state, metrics, now)
     metrics = [clocks.dated(state, metric, now) for metric in metrics]
+    state = state.with_plan(_newest(plan, metrics, state))
     stands = standing(resource, state, version, now)
     step = await threads.advance(resource, state, metrics, now, decides=stands.decides)
     refused = [*unknown, *step.refused]

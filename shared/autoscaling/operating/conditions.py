@@ -19,12 +19,7 @@ from shared.autoscaling.deciding.decide import (
     effective_override,
     within_plan,
 )
-from shared.autoscaling.deciding.guards import (
-    SCALE_CHANGES_MAX,
-    SPARED_CHANGES,
-    recent_changes,
-    standstill,
-)
+from shared.autoscaling.deciding.guards import few_changes_left, standstill
 from shared.autoscaling.deciding.samples import known_capacity, samples_of
 from shared.autoscaling.declaring import Limits, Mode
 from shared.autoscaling.learning.backlogs import Unfallen, age_minutes, unfallen
@@ -151,14 +146,13 @@ def _plan(state: ScalingState, declared: Limits, now: datetime) -> Iterator[Last
     if plan.autoscale:
         todo = "Disable or delete the autoscale setting, or remove the plan from scaling_rules.py."
         meaning = "Each undoes the changes of the other."
+        if plan.unlisted:
+            meaning += f" It may be gone by now: it cannot be listed ({plan.unlisted})."
         yield LastingCondition("autoscale", WARNING, plan.autoscale, meaning, todo, NewsKind.PLAN)
     for note in plan.notes(declared):
         yield LastingCondition("plan", INFO, note)
-    count = len(recent_changes(state.desired, now))
-    if count >= SCALE_CHANGES_MAX - SPARED_CHANGES:
-        what = f"{count} changes within the last hour, of which Azure allows {SCALE_CHANGES_MAX}"
-        meaning = "No scale-in until there are fewer."
-        yield LastingCondition("", WARNING, what, meaning, "Lengthen the cooldowns.")
+    if why := few_changes_left(state.desired, now):
+        yield LastingCondition("", WARNING, why, todo="Lengthen the cooldowns.")
 
 
 def _silent(resource: Resource, state: ScalingState, now: datetime) -> Iterator[LastingCondition]:
@@ -210,10 +204,9 @@ def _late(
         return
     what, maximum = "the oldest item has waited longer than the age limit", resource.limits.maximum
     if capacity and capacity.value >= maximum:
-        todo = "Raise the maximum, or find out why the instances are slow."
-        yield LastingCondition(
-            "", ERROR, f"{what}, at the maximum of {maximum} instances", todo=todo
-        )
+        what = f"{what}, at the maximum of {maximum} instances"
+        todo = f"{_more(resource, state)}, or find out why the instances are slow."
+        yield LastingCondition("", ERROR, what, todo=todo)
     else:
         yield LastingCondition("", WARNING, what)
 
@@ -233,8 +226,14 @@ def _at_maximum(
         policy = decided.candidates[0]
         what = f"at its maximum of {limits.maximum} for {minutes:.0f} min"
         meaning = f"The policy recommends {policy.capacity}: {policy.reason}"
-        todo = "Raise the maximum, or find the cause of the load."
+        todo = f"{_more(resource, state)}, or find the cause of the load."
         yield LastingCondition("", WARNING, what, meaning, todo, NewsKind.AT_MAXIMUM)
+
+
+def _more(resource: Resource, state: ScalingState) -> str:
+    """How to allow more instances than the maximum."""
+    is_tier = state.plan is not None and resource.limits.maximum >= state.plan.maximum
+    return "Choose a larger tier" if is_tier else "Raise the maximum"
 
 
 def _unfallen(resource: Resource, state: ScalingState, now: datetime) -> Iterator[LastingCondition]:

@@ -40,7 +40,6 @@ JOIN = "grant the app's identity {} on {}, too"
 TOO_MANY = "the plan cannot have this many instances: lower the maximum, or choose a larger tier"
 ZONES = "a zone-redundant plan needs more instances: raise the minimum"
 CHANGES = "Azure limits the changes of a plan within an hour: the app tries again later"
-PROXY = "the answer is a web page, not that of Azure: a proxy may have answered"
 
 QUOTED = r"\\*['\"]([^'\"\\]+)\\*['\"]"
 CODE = re.compile(rf'"code\\*"\s*:\s*{QUOTED}', re.I)
@@ -52,7 +51,6 @@ BY_CODE = {
     "readonlydisabledsubscription": DISABLED,
     "subscriptionnotfound": SUBSCRIPTION,
     "invalidsubscriptionid": SUBSCRIPTION,
-    "invalidauthenticationtokentenant": LOGIN,
     "quotaexceeded": QUOTA,
     "subscriptionisoverquotaforsku": QUOTA,
     "internalsubscriptionisoverquotaforsku": QUOTA,
@@ -89,6 +87,8 @@ class Refusal:
     advice: str = ""
     final: bool = True
     wait_seconds: float | None = None
+    available: int | None = None
+    """The number of further instances that can be had, if there are fewer than requested."""
 
 
 def refusal(status: int | None, body: str, group: str) -> Refusal:
@@ -96,13 +96,13 @@ def refusal(status: int | None, body: str, group: str) -> Refusal:
     if status is None or not 400 <= status < 500:  # the outcome is unknown, whatever the body says
         return Refusal(final=False)
     text = _plain(body)
-    if text.startswith("<"):
-        return Refusal(PROXY, final=False)
     if re.search("maximum amount of scale changes", text, re.I):
         return Refusal(CHANGES, final=False, wait_seconds=SCALE_CHANGES_WAIT_SECONDS)
     if advice := _by_body(status, text):
         return Refusal(advice)
-    return Refusal(BY_STATUS.get(status, "").format(group=group), final=status in BY_STATUS)
+    if status in BY_STATUS:
+        return Refusal(BY_STATUS[status].format(group=group))
+    return Refusal(final=False, available=_available(text))
 
 
 def _by_body(status: int, text: str) -> str:
@@ -119,11 +119,10 @@ def _by_body(status: int, text: str) -> str:
 
 def _plain(body: str) -> str:
     """The body without escaped characters, if it is JSON."""
-    start = body.lstrip("\ufeff \t\r\n")[:BODY_LENGTH_MAX]
     try:
-        return json.dumps(json.loads(start), ensure_ascii=False)
+        return json.dumps(json.loads(body[:BODY_LENGTH_MAX]), ensure_ascii=False)
     except (ValueError, RecursionError):
-        return start
+        return body[:BODY_LENGTH_MAX]
 
 
 SCARCE = re.compile(r"not enough |no available instances", re.I)
@@ -131,18 +130,13 @@ NUMBER = r"(?<![-.0-9])([0-9]{1,5})(?!\.?[0-9])"
 FREE = (
     re.compile(rf"\badd (?:an? |up to )?(?:extra |additional |more )?{NUMBER}", re.I),
     re.compile(rf"{NUMBER} (?:[a-z]+ ){{0,4}}available\b", re.I),
-    re.compile(rf"\bavailable(?: [a-z]+){{0,2}} ?(?:is|are|:|=) ?{NUMBER}", re.I),
 )
 """How App Service says how many instances are free, the number of further ones first."""
 
 
-def available_instances(said: str) -> int | None:
-    """The number of further instances that can be had, by the text of a refusal; None if it does
-    not say that there are too few, or not how many there are."""
-    if not SCARCE.search(said):
-        return None
-    found = next((match for form in FREE if (match := form.search(said))), None)
-    return int(found[1]) if found else None
+def _available(text: str) -> int | None:
+    found = [match for form in FREE if (match := form.search(text))] if SCARCE.search(text) else []
+    return int(found[0][1]) if found else None
 
 
 ZONES_MIN = 2

@@ -20,17 +20,18 @@ from azure.mgmt.web.models import AppServicePlan as ArmPlan
 from shared.autoscaling.declaring import AppServicePlan
 from shared.autoscaling.errors import AutoscalingError, CapacityDelayed, CapacityRefused
 from shared.autoscaling.plan_facts import PlanFacts, PlanReading
-from shared.autoscaling.plans.answers import autoscale_of, available_instances, facts_of, refusal
+from shared.autoscaling.plans.answers import autoscale_of, facts_of, refusal
 from shared.azure.credentials import credential_for
 from shared.azure.refusals import Access
 from shared.azure.transport import retry_after_seconds, server_time, transport_for
 from shared.settings import Settings
+from shared.values.measurements import MetricValue
 from shared.values.redaction import redacting
 from shared.values.text import one_line, quoted
 
-OK, FORBIDDEN = 200, 403
+FORBIDDEN = 403
 LIST_SECONDS_MAX = 2
-LISTED_AGAIN_SECONDS = 3600
+LISTED_AGAIN_SECONDS, UNLISTED_AGAIN_SECONDS = 3600, 300
 NOT_EXECUTED = (409, 429)
 """HTTP statuses of temporary failures after which the capacity is certainly unchanged. After any
 other temporary failure, the outcome is unknown.
@@ -52,15 +53,17 @@ class AppServiceControl:
         self._clients: dict[str, WebSiteManagementClient] = {}
         self._listed: dict[str, tuple[float, Any]] = {}
 
-    async def read(self, target: AppServicePlan) -> PlanReading:
+    async def read(self, target: AppServicePlan) -> MetricValue:
         async with self._answering(target):
-            plan, facts = await self._get(target)
-            return PlanReading(server_time(), float(_instances(plan)), facts=facts)
+            plan, _ = await self._get(target)
+            return MetricValue(server_time(), float(_instances(plan)))
 
     async def describe(self, target: AppServicePlan) -> PlanReading:
-        reading = await self.read(target)
+        async with self._answering(target):
+            plan, facts = await self._get(target)
+            reading = PlanReading(server_time(), float(_instances(plan)))
         names, unlisted = await self._autoscale(target)
-        return replace(reading, facts=replace(reading.facts, autoscale=names, unlisted=unlisted))
+        return replace(reading, facts=replace(facts, autoscale=names, unlisted=unlisted))
 
     async def change(self, target: AppServicePlan, capacity: int) -> None:
         async with self._answering(target, changing=True):
@@ -117,27 +120,29 @@ class AppServiceControl:
         The settings of a resource group are listed once in ``LISTED_AGAIN_SECONDS``. Listing them
         needs a permission that scaling does not need, and never delays a capacity for long.
         """
-        group = f"/subscriptions/{target.subscription_id}/resourceGroups/{target.resource_group}"
-        known, now = self._listed.get(group), time.monotonic()
-        if known is None or now - known[0] > LISTED_AGAIN_SECONDS:
-            self._listed[group] = known = now, known[1] if known else None  # even if this one hangs
+        group = plan_id(target).partition("/providers/")[0]
+        until, listed = self._listed.get(group, (0.0, "no answer"))
+        if time.monotonic() >= until:
+            again = time.monotonic() + UNLISTED_AGAIN_SECONDS
+            self._listed[group] = again, listed  # even if this one hangs
             with suppress(AzureError, TimeoutError, ValueError):
                 async with asyncio.timeout(LIST_SECONDS_MAX):
-                    known = now, await self._settings_in(target, group)
-                self._listed[group] = known
-        if isinstance(known[1], str):
-            return "", known[1]
-        plan_id = f"{group}/providers/Microsoft.Web/serverfarms/{target.name}"
-        return autoscale_of(known[1], plan_id), ""
+                    listed = await self._settings_in(target, group)
+                if not isinstance(listed, str):
+                    again = time.monotonic() + LISTED_AGAIN_SECONDS
+                self._listed[group] = again, listed
+        if isinstance(listed, str):
+            return "", listed
+        return autoscale_of(listed, plan_id(target)), ""
 
     async def _settings_in(self, target: AppServicePlan, group: str) -> Any:
-        """The list of a resource group; a text that says why the identity may not list them; None
-        after another answer."""
+        """The list of a resource group, or a text that says why the identity may not list them."""
         url = f"{group}/providers/Microsoft.Insights/autoscalesettings?api-version=2022-10-01"
         response = await self._client(target).send_request(HttpRequest("GET", url))
         if response.status_code == FORBIDDEN:
             return f"403: it needs Microsoft.Insights/autoscalesettings/read on {group}"
-        return response.json() if response.status_code == OK else None
+        response.raise_for_status()
+        return response.json()
 
     def _client(self, target: AppServicePlan) -> WebSiteManagementClient:
         if target.subscription_id not in self._clients:
@@ -187,6 +192,11 @@ def _may_fill_in_pieces(plan: ArmPlan) -> bool:
     return bool(asynchronous) or found.provisioning_state == "InProgress"
 
 
+def plan_id(plan: AppServicePlan) -> str:
+    group = f"/subscriptions/{plan.subscription_id}/resourceGroups/{plan.resource_group}"
+    return f"{group}/providers/Microsoft.Web/serverfarms/{plan.name}"
+
+
 def plan_access(plan: AppServicePlan) -> Access:
     return Access(f"plan {plan.name}", "with Microsoft.Web/serverfarms/read and write")
 
@@ -221,20 +231,19 @@ def _translated(error: AzureError, target: AppServicePlan, *, changing: bool) ->
     message = f"{message} ({meaning.advice})" if meaning.advice else message
     if meaning.final:
         return CapacityRefused(message)
-    wait = _wait_after(error)
     maybe_done = changing and status not in NOT_EXECUTED and not meaning.wait_seconds
-    wait = meaning.wait_seconds if wait is None else wait
-    available = None if maybe_done else available_instances(_detail(error))
+    wait = _wait_after(error, meaning.wait_seconds)
+    available = None if maybe_done else meaning.available
     return CapacityDelayed(message, wait, maybe_done=maybe_done, available=available)
 
 
 def _detail(error: AzureError) -> str:
-    """What the service says, in one line: its error, and the final state of a change that failed.
-
-    Resource Manager answers ``{"error": {"code", "message"}}``, App Service ``{"Code", "Message",
-    "Details"}``, and a plan whose change failed shows its ``provisioningState``.
-    """
-    body = _body(error)
+    """What the service says, in one line: its error, and the ``provisioningState`` that the plan
+    shows after a change that failed."""
+    try:
+        body = _object(json.loads(_text(error)))
+    except (ValueError, RecursionError):
+        body = {}
     properties = _object(body.get("properties"))
     state = properties.get("provisioningState")
     told = _object(body.get("error") or properties.get("error"))
@@ -244,13 +253,6 @@ def _detail(error: AzureError) -> str:
         told.get("message") or body.get("Message"),
     )
     return one_line(": ".join(map(str, filter(None, said))) or error.message)
-
-
-def _body(error: AzureError) -> dict[str, Any]:
-    try:
-        return _object(json.loads(_text(error)))
-    except (ValueError, RecursionError):
-        return {}
 
 
 def _text(error: AzureError) -> str:
@@ -265,5 +267,6 @@ def _object(value: object) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-def _wait_after(error: AzureError) -> float | None:
-    return retry_after_seconds(getattr(error, "response", None))
+def _wait_after(error: AzureError, unstated: float | None = None) -> float | None:
+    stated = retry_after_seconds(getattr(error, "response", None))
+    return unstated if stated is None else stated

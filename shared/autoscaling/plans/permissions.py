@@ -19,7 +19,7 @@ from azure.mgmt.core import AsyncARMPipelineClient
 from shared.autoscaling.declaring import AppServicePlan
 from shared.autoscaling.errors import CapacityRefused
 from shared.autoscaling.operating.permissions import NEEDED_TO_JOIN, Grant, grants, lacking
-from shared.autoscaling.plans.app_service import plan_access
+from shared.autoscaling.plans.app_service import plan_access, plan_id
 from shared.azure.credentials import credential_for
 from shared.azure.refusals import Access
 from shared.azure.transport import transport_for
@@ -46,11 +46,7 @@ class ArmPermissions:
 
         Raises CapacityRefused if the identity may not list its permissions.
         """
-        plan = (
-            f"/subscriptions/{target.subscription_id}/resourceGroups/{target.resource_group}"
-            f"/providers/Microsoft.Web/serverfarms/{target.name}"
-        )
-        return lacking(await self._granted(plan, plan_access(target)))
+        return lacking(await self._granted(plan_id(target), plan_access(target)))
 
     async def lacking_to_join(self, environment: str) -> Sequence[str]:
         access = Access(f"environment {environment}", f"with {NEEDED_TO_JOIN[0]}")

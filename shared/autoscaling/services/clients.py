@@ -28,7 +28,7 @@ from shared.values.text import one_line
 if TYPE_CHECKING:
     from azure.storage.queue.aio import QueueClient
 
-TOPIC_SECONDS = 60
+TOPIC_SECONDS, TOPIC_KNOWN_SECONDS = 60, 600
 TOPIC_TIMEOUT_SECONDS = 3.0
 
 
@@ -137,7 +137,7 @@ class ServiceBusReader:
             else NamespaceEntities(connection)
         )
         self._topics: dict[str, tuple[float, asyncio.Task[None]]] = {}
-        self._topic_statuses: dict[str, str] = {}
+        self._topic_statuses: dict[str, tuple[float, str]] = {}
         self._monotonic = monotonic
         self._waits_until = monotonic()
 
@@ -160,18 +160,19 @@ class ServiceBusReader:
 
     async def _topic_status(self, topic: str) -> str:
         """The last known status of the topic, which all its subscriptions share; empty if it could
-        never be read."""
+        not be read for ``TOPIC_KNOWN_SECONDS``."""
         now = self._monotonic()
         if topic not in self._topics or now >= self._topics[topic][0]:
             self._topics[topic] = now + TOPIC_SECONDS, asyncio.create_task(self._read_topic(topic))
         await asyncio.shield(self._topics[topic][1])
-        return self._topic_statuses.get(topic, "")
+        read_at, status = self._topic_statuses.get(topic, (now, ""))
+        return status if now - read_at < TOPIC_KNOWN_SECONDS else ""
 
     async def _read_topic(self, topic: str) -> None:
         with suppress(AzureError, AttributeError, LookupError, TypeError, ValueError, TimeoutError):
             async with asyncio.timeout(TOPIC_TIMEOUT_SECONDS):
                 _, status = await self._entities.read("topic", [topic], "subscription_count")
-            self._topic_statuses[topic] = status
+            self._topic_statuses[topic] = self._monotonic(), status
 
     async def close(self) -> None:
         for _, reading in self._topics.values():

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
@@ -30,6 +31,7 @@ from shared.autoscaling.acting.actions import (
     settle,
 )
 from shared.autoscaling.deciding.decide import Decision, EntryKind, LogEntry
+from shared.autoscaling.deciding.guards import recent_changes
 from shared.autoscaling.state import ActionStatus, Desired, Override, ScaleAction, ScalingState
 from shared.values.measurements import MetricValue
 from tests.builders import NOW, TIMING, ago, confirmed, desired, resource, sample
@@ -39,6 +41,7 @@ FAILED = desired(status=ActionStatus.FAILED)
 FILLING = desired(target=15, previous=3, reached=9, progressed_at=ago(10), last_error="429")
 IN_PART = confirm_in_part(FILLING, 9, NOW, TIMING)
 """The app no longer waits for the rest of FILLING."""
+AT_NOW = int(NOW.timestamp())
 
 
 def action(**changes: Any) -> ScaleAction:
@@ -91,7 +94,7 @@ def test_a_confirmation_starts_the_cooldown_of_its_direction_and_clears_the_erro
 ) -> None:
     late = desired(target=target, retry_at=ago(-15), attempts=2, last_error="409")
     done = replace(late, status=ActionStatus.CONFIRMED, changed_at=NOW, changed_out=out)
-    changes = (int(NOW.timestamp()),)
+    changes = (AT_NOW,) if target != late.previous else ()
     assert confirm(late, NOW) == replace(done, retry_at=None, last_error="", changes=changes)
 
 
@@ -154,7 +157,7 @@ SETTLED = confirmed(5, target=3)
         (
             LAST,
             replace(REFUSED, change_requested=True),
-            fail(LAST, NOW, "403", TIMING, may_follow=True),
+            fail(replace(LAST, changes=(AT_NOW,)), NOW, "403", TIMING, may_follow=True),
         ),
         # a second delivery of the message has another outcome later
         *[(SETTLED, late, None) for late in (DONE, BY_HAND, THROTTLED)],
@@ -168,6 +171,46 @@ def test_an_outcome_is_recorded_unless_the_action_has_one_and_a_confirmation_als
     last: Desired, outcome: Settlement, after: Desired | None
 ) -> None:
     assert settle(last, outcome, NOW, TIMING) == after
+
+
+def sent(kind: EntryKind, **changes: Any) -> Settlement:
+    return Settlement(kind, "why", change_requested=True, **changes)
+
+
+NINE, SENT = sent(EntryKind.DEFERRED, reached=9), sent(EntryKind.DEFERRED)
+
+
+@pytest.mark.parametrize(
+    ("last", "outcomes", "count"),
+    [
+        (LAST, [DONE], 1),
+        (LAST, [sent(EntryKind.CONFIRMED)], 1),
+        (LAST, [THROTTLED, REFUSED], 0),
+        (LAST, [SENT, sent(EntryKind.FAILED)], 1),
+        (LAST, [SENT, SENT, DONE], 1),
+        (FILLING, [SENT, DONE], 1),  # the step to 9 was one, too, but of an earlier request
+        (desired(target=15, previous=3), [NINE, SENT, DONE], 2),
+        # a revoked action leaves the plan as it is, unless the earlier action has to be undone
+        (desired(target=2), [DONE], 0),
+        (desired(target=2), [sent(EntryKind.CONFIRMED)], 1),
+    ],
+)
+def test_each_change_that_azure_counts_is_counted_once(
+    last: Desired, outcomes: Sequence[Settlement], count: int
+) -> None:
+    now, before = NOW, ago(600)
+    last = replace(last, changes=(int(before.timestamp()),))
+    for outcome in outcomes:
+        now += timedelta(seconds=20)
+        last = settle(last, outcome, now, TIMING) or last
+    assert len(last.changes) == count + 1
+
+
+def test_a_change_in_part_counts_and_those_after_now_do_not() -> None:
+    assert len(confirm_in_part(desired(target=15, previous=3), 9, NOW, TIMING).changes) == 1
+    assert len(confirm_in_part(replace(FILLING, changes=(AT_NOW,)), 9, NOW, TIMING).changes) == 1
+    changes = tuple(range(AT_NOW - 10, AT_NOW + 40))
+    assert len(recent_changes(confirmed(60, changes=changes), NOW)) == 11
 
 
 # --- which action may still be carried out ---
@@ -404,6 +447,7 @@ def test_the_rest_of_a_change_that_was_confirmed_in_part_stays_the_apps_own() ->
             changed_out=True,
             retry_at=ago(-60),
             given_up=15,
+            changes=(AT_NOW,),
         )
         == IN_PART
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import AsyncIterator
 from dataclasses import asdict, replace
 from datetime import UTC, datetime, timedelta
@@ -16,8 +17,10 @@ from local.azure_apis.plans import EP1, F1, FC1, I1V2, P1V3, S1, Plan, Sku
 from local.twins.autoscaling import MemoryReader, MemoryStateStore
 from shared.autoscaling import Cooldown, Limits, QueueMetric, Recommendation, Resource
 from shared.autoscaling.deciding.decide import EntryKind, decide
+from shared.autoscaling.declaring import ManualChange
 from shared.autoscaling.errors import CapacityDelayed, CapacityRefused
 from shared.autoscaling.flows import check_connections, preview, scaling_logic, status
+from shared.autoscaling.flows.common import declared_samples
 from shared.autoscaling.flows.metric_collector import Collection, collect
 from shared.autoscaling.flows.reconciler import Reconciler
 from shared.autoscaling.flows.scaler import Scaler
@@ -64,6 +67,13 @@ class World:
         self.reader = MemoryReader(lambda: self.now, {SOURCE: FULL}, control)
         arm.clock = lambda: self.now
 
+    async def restart(self) -> None:
+        await self.control.close()
+        self.control = AppServiceControl(
+            loaded(ArmEndpoint=self.arm.base_url, ArmTimeoutSeconds="2")
+        )
+        self.reader = MemoryReader(lambda: self.now, {SOURCE: FULL}, self.control)
+
     async def tick(self, declared: Resource) -> ScaleAction | None:
         self.now += timedelta(seconds=60)
         resources, action = {declared.name: declared}, None
@@ -99,8 +109,9 @@ class World:
 async def world() -> AsyncIterator[World]:
     async with ArmStandIn([Plan(ID, capacity=2, sku=S1)], retry_after_seconds=0) as arm:
         control = AppServiceControl(loaded(ArmEndpoint=arm.base_url, ArmTimeoutSeconds="2"))
-        yield World(arm, control)
-        await control.close()
+        found = World(arm, control)
+        yield found
+        await found.control.close()
 
 
 def of(world: World, sku: Sku = S1, capacity: int = 2, **properties: Any) -> None:
@@ -167,9 +178,17 @@ async def test_a_plan_that_the_app_must_not_scale_is_held_and_told_before_any_or
     assert world.arm.puts == ()
 
 
-async def test_a_proxy_that_answers_a_change_leaves_its_outcome_open(world: World) -> None:
-    page = Fault(arm_errors.proxy_refusal(403), methods=arm_errors.PUT)
-    world.arm.fail_next(page)
+@pytest.mark.parametrize(
+    "page",
+    [
+        *[arm_errors.proxy_refusal(status) for status in (401, 403, 404)],
+        Reply(403, "\ufeff\r\n<!DOCTYPE html><p>no", "text/html"),
+    ],
+)
+async def test_a_proxy_that_answers_a_change_leaves_its_outcome_open(
+    world: World, page: Reply
+) -> None:
+    world.arm.fail_next(Fault(page, methods=arm_errors.PUT))
     with pytest.raises(CapacityDelayed, match="a proxy's page") as raised:
         await world.control.change(wanting(3).target, 3)
     assert raised.value.maybe_done
@@ -209,25 +228,61 @@ async def test_a_sender_outside_the_app_cannot_say_what_a_plan_can_have(world: W
     declared = wanting(40)
     (text,) = (await collect([declared], world.reader, 5)).messages()
     samples = decode_samples(text)
-    assert samples.plan == PlanFacts("Standard", maximum=10)
     world.now += timedelta(seconds=1)
     await scaling_logic.process_samples(samples, {"plan-1": declared}, world.store)
-    forged = replace(samples, plan=PlanFacts(unscalable="forged"), metrics=())
+    forged = replace(samples, plan={"unscalable": "forged"}, metrics=())
     later = as_message(replace(metric(1.0), value=sample(1.0, (NOW - world.now).total_seconds())))
     declared = replace(declared, metrics={"backlog": QueueMetric()})
     await scaling_logic.process_samples(
         replace(forged, metrics=later.metrics), {"plan-1": declared}, world.store, sent=True
     )
-    assert (await world.store.load("plan-1")).state.plan == samples.plan
+    assert (await world.store.load("plan-1")).state.plan == PlanFacts("Standard", maximum=10)
 
 
-def test_facts_that_are_wrong_in_a_message_are_told_and_leave_its_samples() -> None:
-    text = '{"schema_version":1,"resource_name":"plan-1","name":"backlog","plan":{"maximum":"x"},'
-    text += '"value":{"time":"2026-03-01T12:00:00Z","value":1}}'
-    samples = decode_samples(text)
-    assert samples.plan is None
-    assert [metric.name for metric in samples.metrics] == ["backlog"]
-    assert "maximum must be a int" in str(samples.refused[0])
+@pytest.mark.parametrize(
+    ("plan", "told"), [({"maximum": "x"}, "maximum must be a int"), ("x", "must be a JSON object")]
+)
+@pytest.mark.parametrize("sent", [False, True])
+async def test_facts_that_are_wrong_in_a_message_are_told_and_leave_its_samples(
+    world: World, plan: object, told: str, sent: bool
+) -> None:
+    """A field of this name in a message from outside the app has another meaning."""
+    declared = replace(wanting(3), metrics={"backlog": QueueMetric()})
+    value = {"time": world.now.isoformat(), "value": 1}
+    fields = {"schema_version": 1, "resource_name": "plan-1", "name": "backlog", "value": value}
+    samples = decode_samples(json.dumps({**fields, "plan": plan}))
+    assert declared_samples(samples, declared, sent=sent)[1] == []
+    await scaling_logic.process_samples(samples, {"plan-1": declared}, world.store, sent=sent)
+    state = (await world.store.load("plan-1")).state
+    assert (state.plan, state.histories["backlog"].count) == (None, 1)
+    reasons = [each.reason for each in await world.store.log("plan-1")]
+    assert any(told in reason for reason in reasons) is not sent
+
+
+async def test_a_late_message_does_not_narrow_the_limits_of_a_plan_of_another_tier(
+    world: World,
+) -> None:
+    declared = wanting(40)
+    (late,) = (await collect([declared], world.reader, 5)).messages()
+    of(world, P1V3, 20)
+    await world.tick(declared)
+    world.now += timedelta(seconds=1)
+    resources = {"plan-1": declared}
+    await scaling_logic.process_samples(decode_samples(late), resources, world.store)
+    state = (await world.store.load("plan-1")).state
+    assert state.plan == PlanFacts("PremiumV3", maximum=30)
+    assert state.desired is not None
+    assert state.desired.target == 30
+
+
+async def test_a_smaller_tier_is_not_asked_to_go_back_to_what_it_cannot_have(world: World) -> None:
+    of(world, P1V3, 20)
+    declared = wanting(21, on_manual_change=ManualChange.ENFORCE)
+    assert await world.minute(declared) is EntryKind.CONFIRMED
+    of(world, S1, 10)
+    for _ in range(3):
+        assert await world.minute(declared) is None
+    assert [put.status for put in world.arm.puts] == [202]
 
 
 @pytest.mark.parametrize("field", list(asdict(PlanFacts())))
@@ -236,7 +291,7 @@ def test_every_fact_travels_in_a_message(field: str) -> None:
     other = {str: "text", bool: True, int: 7}[type(default)]
     known = of_fields({field: other})
     (text,) = Collection((metric(1),), (), {"plan-1": known}).messages()
-    assert decode_samples(text).plan == known
+    assert of_fields(decode_samples(text).plan) == known
 
 
 # --- autoscale settings, environments and per-app scaling, before the first order ---
@@ -259,6 +314,12 @@ async def test_another_autoscaler_of_the_plan_is_found_and_told(world: World) ->
     await world.tick(declared)
     asked = [each for each in world.arm.requests if "autoscalesettings" in each.path]
     assert len(asked) == 1, "they are listed once an hour"
+    await world.restart()
+    world.arm.autoscale_settings = None
+    await world.tick(declared)
+    (kept,) = (await world.shown(declared))["conditions"][:1]
+    assert told in kept["what"]
+    assert "It may be gone by now" in kept["meaning"]
 
 
 async def test_settings_that_may_not_be_listed_are_told_as_unknown(world: World) -> None:
@@ -281,6 +342,14 @@ async def test_settings_that_cannot_be_listed_now_never_hide_the_capacity(
         original(request) if "serverfarms" in request.path else fault.reply or Reply(500)
     )
     assert (await world.control.describe(wanting(3).target)).value == 2
+    ok, told = await world.checked(wanting(3))
+    assert ok
+    assert "cannot tell whether an autoscale setting scales it too (no answer)" in told
+    world.arm.handle = original  # type: ignore[method-assign]
+    monkeypatch.setattr("shared.autoscaling.plans.app_service.UNLISTED_AGAIN_SECONDS", 0)
+    await world.restart()
+    _, told = await world.checked(wanting(3))
+    assert "cannot tell" not in told
 
 
 @pytest.mark.parametrize("may_join", [True, False])

@@ -91,8 +91,6 @@ OLD_FORM = Reply(401, '[{"Message": "no"}, {"Code": "Unauthorized"}, {"ErrorEnti
         (arm_errors.plan_not_found("plan-1", "group-1"), True, "resource group group-1 contains"),
         (of_arm("ResourceGroupNotFound", 404), True, "resource group group-1 contains"),
         (arm_errors.bad_request("no"), True, ""),
-        *[(arm_errors.proxy_refusal(code), False, "a proxy may have") for code in (401, 403, 404)],
-        (Reply(403, "\ufeff\r\n<!DOCTYPE html><p>no"), False, "a proxy may have answered"),
         (arm_errors.ANOTHER_OPERATION.reply, False, ""),
         (arm_errors.NO_INSTANCES.reply, False, ""),
         (arm_errors.throttled(17).reply, False, ""),

@@ -159,10 +159,11 @@ SHORT = "Not enough available reserved instance servers to satisfy this request.
         (409, f"{SHORT} Currently 0 instances are available.", 0),
         (429, f"{SHORT} Currently 9 instances are available. If you are increasing instance count "
          "then you can add extra 6 instances at this moment.", 6),
+        (429, f"{SHORT} Currently 9 instances are available. {'Please wait. ' * 30}"
+         "You can add extra 6 instances at this moment.", 6),
         (429, f"{SHORT} Only 1 more instance is available now.", 1),
         (429, f"{SHORT} You can add up to 3 instances.", 3),
-        (429, "NOT ENOUGH AVAILABLE reserved instance servers, available: 12", 12),
-        (429, "Not enough instances. Available instances: 2", 2),
+        (429, "NOT ENOUGH AVAILABLE reserved instance servers: 12 instances are available", 12),
         (429, SHORT, None),
         (429, f"{SHORT} 15 instances were requested.", None),
         (429, f"{SHORT} Currently no instances are available.", None),
@@ -185,7 +186,7 @@ async def test_a_refusal_for_lack_of_instances_names_how_many_can_be_had(
         with pytest.raises(CapacityDelayed) as raised:
             await control.change(plan(), 5)
         assert raised.value.available == available
-        assert said in str(raised.value)
+        assert said[:200] in str(raised.value)
 
 
 @pytest.mark.parametrize(
@@ -543,6 +544,8 @@ async def test_the_last_known_status_of_a_topic_counts_while_it_cannot_be_read(
         bus.refuses, now = True, now + clients.TOPIC_SECONDS
         reading = await reader.read(BILLING)
         assert (reading.value, reading.status) == (42, after)
+        now = 1000.0 + clients.TOPIC_KNOWN_SECONDS
+        assert (await reader.read(BILLING)).status == "", "by then it may be active"
         await reader.close()
 
 
