@@ -87,19 +87,14 @@ def action_of(resource_name: str, desired: Desired) -> ScaleAction:
 
 def confirm(desired: Desired, now: datetime) -> Desired:
     """Record that the plan has the requested capacity. The cooldown starts at ``now``."""
-    if desired.given_up is not None:  # the plan has got there nevertheless
-        desired = replace(desired, target=desired.given_up, given_up=None)
     return replace(
-        desired,
-        status=ActionStatus.CONFIRMED,
-        changed_at=now,
-        changed_out=desired.target > desired.previous,
+        _at(desired, desired.requested, now),
         # If sent_at is None, this capacity was adopted after a manual change, not requested. An
         # adopted state is already confirmed, but reopen() may have made it pending again.
         changed_by_hand=desired.sent_at is None,
         retry_at=None,
         last_error="",
-        changes=(*recent_changes(desired, now)[1 - CHANGES_KEPT_MAX :], int(now.timestamp())),
+        given_up=None,
     )
 
 
@@ -109,16 +104,30 @@ def confirm_in_part(desired: Desired, actual: int, now: datetime, timing: Action
     requested for ``timing.failure_hold_seconds``.
     """
     return replace(
-        desired,
-        target=actual,
-        status=ActionStatus.CONFIRMED,
-        changed_at=now,
-        changed_out=desired.requested > desired.previous,
+        _at(desired, actual, now),
         changed_by_hand=False,
         retry_at=now + timedelta(seconds=timing.failure_hold_seconds),
         last_error=desired.last_error or "the plan comes no further",
         given_up=desired.requested,
     )
+
+
+def _at(desired: Desired, actual: int, now: datetime) -> Desired:
+    is_rest = desired.status is ActionStatus.CONFIRMED  # of a change that was counted
+    return replace(
+        desired,
+        target=actual,
+        previous=desired.previous if desired.given_up is None else desired.capacity,
+        status=ActionStatus.CONFIRMED,
+        changed_at=now,
+        changed_out=desired.requested > desired.previous,
+        changes=desired.changes if is_rest else _counted(desired, now),
+    )
+
+
+def _counted(desired: Desired, now: datetime) -> tuple[int, ...]:
+    """The times of the changes within the last hour, and of one more."""
+    return (*recent_changes(desired, now)[1 - CHANGES_KEPT_MAX :], int(now.timestamp()))
 
 
 def is_progress(desired: Desired, actual: int) -> bool:
@@ -224,6 +233,8 @@ class Settlement:
     """The manually set capacity. It is None unless the outcome is of the kind MANUAL_CHANGE."""
     reached: int | None = None
     """The capacity after the change, if it is not the target."""
+    part: int | None = None
+    """The capacity that was requested instead of the target."""
 
 
 def settle(
@@ -245,6 +256,8 @@ def settle(
         reached = settlement.reached
         if reached is not None and is_progress(desired, reached):
             desired = replace(desired, reached=reached, progressed_at=now)
+        if settlement.part is not None:
+            desired = replace(desired, changes=_counted(desired, now))
         return defer(desired, now, settlement.reason, timing, settlement.retry_after_seconds)
     tried = settlement.change_requested or desired.attempts > 0 or desired.reached is not None
     return fail(desired, now, settlement.reason, timing, may_follow=tried)
@@ -394,9 +407,8 @@ def reconcile(
         return NO_CHANGE
     active = effective_mode(resource, state, now)[0] is Mode.ACTIVE
     if changed := _changed_by_hand(resource, desired, actual, now, active=active):
-        written = entry(resource, changed, EntryKind.MANUAL_CHANGE, now, changed.reason)
-        action = action_of(resource.name, changed) if changed.pending else None
-        return Reconciliation(changed, action, written)
+        kind, sends = EntryKind.MANUAL_CHANGE, changed.pending
+        return _recorded(resource, changed, kind, now, changed.reason, sends=sends)
     if is_progress(desired, actual):
         moved = _progress if desired.pending else _in_part
         return moved(resource, desired, actual, now, timing)
@@ -404,7 +416,7 @@ def reconcile(
         return NO_CHANGE
     if now - desired.waiting_since > timedelta(seconds=timing.deadline_seconds):
         return _ended(resource, desired, actual, now, timing)
-    return _sent_again(resource, desired, now, timing) if active else NO_CHANGE
+    return _sent_again(resource, desired, actual, now, timing) if active else NO_CHANGE
 
 
 def _reached(resource: Resource, desired: Desired, now: datetime) -> Reconciliation:
@@ -412,7 +424,7 @@ def _reached(resource: Resource, desired: Desired, now: datetime) -> Reconciliat
         return NO_CHANGE
     done = confirm(desired, now)
     reason = f"the capacity is {done.target}, as requested by epoch {done.epoch}"
-    return Reconciliation(done, None, entry(resource, done, EntryKind.CONFIRMED, now, reason))
+    return _recorded(resource, done, EntryKind.CONFIRMED, now, reason)
 
 
 def _changed_by_hand(
@@ -434,7 +446,7 @@ def _progress(
     moved = replace(desired, reached=actual, progressed_at=now, retry_at=again)
     way = f"on the way from {moved.previous} to {moved.target}"
     reason = f"the capacity is {actual} {way}, as requested by epoch {moved.epoch}"
-    return Reconciliation(moved, None, entry(resource, moved, EntryKind.PROGRESS, now, reason))
+    return _recorded(resource, moved, EntryKind.PROGRESS, now, reason)
 
 
 def _in_part(
@@ -445,7 +457,7 @@ def _in_part(
         part = replace(part, retry_at=None)
     within = f", and no more within {timing.deadline_seconds:g} s" if desired.pending else ""
     reason = f"epoch {part.epoch} reached {actual} of {part.given_up}{within}: {part.last_error}"
-    return Reconciliation(part, None, entry(resource, part, EntryKind.CONFIRMED, now, reason))
+    return _recorded(resource, part, EntryKind.CONFIRMED, now, reason)
 
 
 def _ended(
@@ -461,20 +473,19 @@ def _ended(
     if outside:  # the next decision requests another capacity, which must not wait
         failed = replace(failed, retry_at=None)
     reason = f"the app gave up epoch {desired.epoch} after {timing.deadline_seconds:g} s: {error}"
-    return Reconciliation(failed, None, entry(resource, failed, EntryKind.FAILED, now, reason))
+    return _recorded(resource, failed, EntryKind.FAILED, now, reason)
 
 
 def _sent_again(
-    resource: Resource, desired: Desired, now: datetime, timing: ActionTiming
+    resource: Resource, desired: Desired, actual: int, now: datetime, timing: ActionTiming
 ) -> Reconciliation:
     if outside_limits(desired.target, resource.limits) or now < _resend_at(desired, timing):
         return NO_CHANGE
     resent = replace(desired, sent_at=now, retry_at=None)
     error = desired.last_error or "no answer"
-    reached = "" if desired.reached is None else f" and stands at {desired.reached}"
-    reason = f"epoch {desired.epoch} is not confirmed yet{reached} ({error}): sent again"
-    written = entry(resource, resent, EntryKind.RESENT, now, reason)
-    return Reconciliation(resent, action_of(resource.name, resent), written)
+    stands = "" if desired.reached is None else f" and stands at {actual}"
+    reason = f"epoch {desired.epoch} is not confirmed yet{stands} ({error}): sent again"
+    return _recorded(resource, resent, EntryKind.RESENT, now, reason, sends=True)
 
 
 def _resend_at(desired: Desired, timing: ActionTiming) -> datetime:
@@ -483,15 +494,29 @@ def _resend_at(desired: Desired, timing: ActionTiming) -> datetime:
     return (desired.sent_at or desired.requested_at) + timedelta(seconds=timing.resend_seconds)
 
 
+def _recorded(
+    resource: Resource,
+    desired: Desired,
+    kind: EntryKind,
+    now: datetime,
+    reason: str,
+    *,
+    sends: bool = False,
+) -> Reconciliation:
+    action = action_of(resource.name, desired) if sends else None
+    return Reconciliation(desired, action, entry(resource, desired, kind, now, reason))
+
+
 def entry(
     resource: Resource, desired: Desired, kind: EntryKind, now: datetime, reason: str
 ) -> LogEntry:
     """An entry of the decision log about an action."""
+    part = "" if desired.target == desired.requested else f"-{desired.target}"
     return LogEntry(
         resource_name=resource.name,
         time=now,
         kind=kind,
-        entry_id=f"{kind}-{desired.epoch}-{desired.attempts}",
+        entry_id=f"{kind}-{desired.epoch}-{desired.attempts}{part}",
         reason=reason,
         current=desired.capacity if kind is EntryKind.PROGRESS else desired.previous,
         desired=desired.target,
@@ -537,4 +562,5 @@ def _moved_back(desired: Desired, now: datetime) -> Desired:
         changed_at=desired.changed_at and min(desired.changed_at, now),
         progressed_at=desired.progressed_at and min(desired.progressed_at, now),
         retry_at=retry_at,
+        changes=tuple([min(each, int(now.timestamp())) for each in desired.changes]),
     )

@@ -126,22 +126,14 @@ def _plain(body: str) -> str:
         return start
 
 
-SCARCE = re.compile(r"not enough |no available instances", re.I)
-NUMBER = r"(?<![-.0-9])([0-9]{1,5})(?!\.?[0-9])"
-FREE = (
-    re.compile(rf"\badd (?:an? |up to )?(?:extra |additional |more )?{NUMBER}", re.I),
-    re.compile(rf"{NUMBER} (?:[a-z]+ ){{0,4}}available\b", re.I),
-    re.compile(rf"\bavailable(?: [a-z]+){{0,2}} ?(?:is|are|:|=) ?{NUMBER}", re.I),
-)
-"""How App Service says how many instances are free, the number of further ones first."""
+FREE = re.compile(r"not enough available .*?\b(?:currently|extra) (\d{1,5}) instances?\b", re.I)
+"""https://techcommunity.microsoft.com/blog/appsonazureblog/4469680"""
 
 
 def available_instances(said: str) -> int | None:
     """The number of further instances that can be had, by the text of a refusal; None if it does
     not say that there are too few, or not how many there are."""
-    if not SCARCE.search(said):
-        return None
-    found = next((match for form in FREE if (match := form.search(said))), None)
+    found = FREE.search(said)
     return int(found[1]) if found else None
 
 
