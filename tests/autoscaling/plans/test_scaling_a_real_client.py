@@ -311,24 +311,6 @@ async def test_the_instances_that_are_free_are_taken_and_the_rest_is_asked_for_l
         assert (last.epoch, len(last.changes)) == (7, 3), "Azure counts each step"
 
 
-async def test_a_late_change_that_only_begins_to_fill_the_plan_is_taken_back() -> None:
-    """A newer decision for five instances is confirmed while the one for fifteen is carried out."""
-    async with large(5) as scene:
-        change = scene.control.change
-
-        async def late(*args: Any) -> None:
-            newer = desired(target=5, previous=4, epoch=8, status=ActionStatus.CONFIRMED)
-            snapshot = await scene.store.load("plan-1")
-            await scene.store.commit(snapshot, snapshot.state.with_desired(newer))
-            await change(*args)
-
-        scene.control.change = late  # type: ignore[assignment,method-assign]
-        assert await scene.order(15, previous=5) is EntryKind.IGNORED
-        scene.control.change = change  # type: ignore[method-assign]
-        assert MANUAL_CHANGE not in await scene.passes(900)
-        assert ((await scene.desired()).epoch, scene.arm.plan(ID).capacity) == (8, 5)
-
-
 async def test_without_a_free_instance_the_action_is_deferred() -> None:
     async with large(properties={}) as scene:
         scene.arm.free = 0
