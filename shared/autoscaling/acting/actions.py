@@ -10,7 +10,7 @@ All functions are pure: they take the state and the time, and return the new sta
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from datetime import datetime
 
 from shared.autoscaling.deciding.decide import Decision, EntryKind, LogEntry, effective_mode
 from shared.autoscaling.deciding.guards import recent_changes
@@ -106,7 +106,7 @@ def confirm_in_part(desired: Desired, actual: int, now: datetime, timing: Action
     return replace(
         _at(desired, actual, now),
         changed_by_hand=False,
-        retry_at=now + timedelta(seconds=timing.failure_hold_seconds),
+        retry_at=now + span(timing.failure_hold_seconds),
         last_error=desired.last_error or "the plan comes no further",
         given_up=desired.requested,
     )
@@ -167,7 +167,7 @@ def defer(
         wait_seconds = max(retry_after_seconds, timing.retry_seconds)
     return replace(
         desired,
-        retry_at=now + timedelta(seconds=wait_seconds),
+        retry_at=now + span(wait_seconds),
         attempts=desired.attempts + 1,
         last_error=error,
     )
@@ -182,7 +182,7 @@ def fail(
     return replace(
         desired,
         status=ActionStatus.FAILED,
-        retry_at=now + timedelta(seconds=timing.failure_hold_seconds),
+        retry_at=now + span(timing.failure_hold_seconds),
         attempts=desired.attempts + 1,
         last_error=error,
         given_up=desired.target if may_follow else None,
@@ -398,33 +398,38 @@ def reconcile(
     With ``decides=False``, actions are only confirmed, because another version of the rules is in
     force.
     """
-    desired = as_of(state, now).desired
+    desired, step = as_of(state, now).desired, None
+    active = effective_mode(resource, state, now)[0] is Mode.ACTIVE
     if desired is None:
         return NO_CHANGE
     if actual == desired.requested and not passes_target(desired):
-        return _reached(resource, desired, now)
-    if not decides:
+        step = _reached(desired, now)
+    elif not decides:
         return NO_CHANGE
-    active = effective_mode(resource, state, now)[0] is Mode.ACTIVE
-    if changed := _changed_by_hand(resource, desired, actual, now, active=active):
-        kind, sends = EntryKind.MANUAL_CHANGE, changed.pending
-        return _recorded(resource, changed, kind, now, changed.reason, sends=sends)
-    if is_progress(desired, actual):
-        moved = _progress if desired.pending else _in_part
-        return moved(resource, desired, actual, now, timing)
-    if not desired.pending:
+    elif changed := _changed_by_hand(resource, desired, actual, now, active=active):
+        step = changed, EntryKind.MANUAL_CHANGE, changed.reason
+    elif is_progress(desired, actual):
+        step = _progress(resource.limits, desired, actual, now, timing)
+    elif desired.pending:
+        step = _waiting(resource.limits, desired, actual, now, timing, active=active)
+    if step is None:
         return NO_CHANGE
-    if now - desired.waiting_since > timedelta(seconds=timing.deadline_seconds):
-        return _ended(resource, desired, actual, now, timing)
-    return _sent_again(resource, desired, actual, now, timing) if active else NO_CHANGE
+    moved, kind, reason = step
+    sends = moved.pending and kind is not EntryKind.PROGRESS
+    action = action_of(resource.name, moved) if sends else None
+    return Reconciliation(moved, action, entry(resource, moved, kind, now, reason))
 
 
-def _reached(resource: Resource, desired: Desired, now: datetime) -> Reconciliation:
+Step = tuple[Desired, EntryKind, str]
+"""The state after a step of the reconciler, and the kind and the reason of its log entry."""
+
+
+def _reached(desired: Desired, now: datetime) -> Step | None:
     if desired.status is ActionStatus.CONFIRMED and desired.given_up is None:
-        return NO_CHANGE
+        return None
     done = confirm(desired, now)
     reason = f"the capacity is {done.target}, as requested by epoch {done.epoch}"
-    return _recorded(resource, done, EntryKind.CONFIRMED, now, reason)
+    return done, EntryKind.CONFIRMED, reason
 
 
 def _changed_by_hand(
@@ -439,72 +444,67 @@ def _changed_by_hand(
 
 
 def _progress(
-    resource: Resource, desired: Desired, actual: int, now: datetime, timing: ActionTiming
-) -> Reconciliation:
+    limits: Limits, desired: Desired, actual: int, now: datetime, timing: ActionTiming
+) -> Step:
     """Progress renews the deadline, and the wait until the action is sent again."""
-    again = max(_resend_at(desired, timing), now + timedelta(seconds=timing.resend_seconds))
+    if not desired.pending:
+        return _in_part(limits, desired, actual, now, timing)
+    again = max(_resend_at(desired, timing), now + span(timing.resend_seconds))
     moved = replace(desired, reached=actual, progressed_at=now, retry_at=again)
     way = f"on the way from {moved.previous} to {moved.target}"
     reason = f"the capacity is {actual} {way}, as requested by epoch {moved.epoch}"
-    return _recorded(resource, moved, EntryKind.PROGRESS, now, reason)
+    return moved, EntryKind.PROGRESS, reason
 
 
 def _in_part(
-    resource: Resource, desired: Desired, actual: int, now: datetime, timing: ActionTiming
-) -> Reconciliation:
+    limits: Limits, desired: Desired, actual: int, now: datetime, timing: ActionTiming
+) -> Step:
     part = confirm_in_part(desired, actual, now, timing)
-    if outside_limits(desired.requested, resource.limits):  # as for a failed action
+    if outside_limits(desired.requested, limits):  # as for a failed action
         part = replace(part, retry_at=None)
-    within = f", and no more within {timing.deadline_seconds:g} s" if desired.pending else ""
-    reason = f"epoch {part.epoch} reached {actual} of {part.given_up}{within}: {part.last_error}"
-    return _recorded(resource, part, EntryKind.CONFIRMED, now, reason)
+    end = ", although the app no longer waits for it"
+    if desired.pending:
+        end = f", and no more within {timing.deadline_seconds:g} s: {part.last_error}"
+    reason = f"epoch {part.epoch} reached {actual} of {part.given_up}{end}"
+    return part, EntryKind.CONFIRMED, reason
 
 
-def _ended(
-    resource: Resource, desired: Desired, actual: int, now: datetime, timing: ActionTiming
-) -> Reconciliation:
+def _waiting(
+    limits: Limits,
+    desired: Desired,
+    actual: int,
+    now: datetime,
+    timing: ActionTiming,
+    *,
+    active: bool,
+) -> Step | None:
+    outside = outside_limits(desired.target, limits)
+    if now <= desired.waiting_since + span(timing.deadline_seconds):
+        is_due = active and not outside and now >= _resend_at(desired, timing)
+        return _sent_again(desired, actual, now) if is_due else None
     if actual == desired.target:
-        return _reached(resource, desired, now)
+        return _reached(desired, now)
     if _is_part(desired, desired.previous, actual):
-        return _in_part(resource, desired, actual, now, timing)
-    outside = outside_limits(desired.target, resource.limits)
+        return _in_part(limits, desired, actual, now, timing)
     error = outside or desired.last_error or "no confirmation arrived"
     failed = fail(desired, now, error, timing, may_follow=True)
     if outside:  # the next decision requests another capacity, which must not wait
         failed = replace(failed, retry_at=None)
     reason = f"the app gave up epoch {desired.epoch} after {timing.deadline_seconds:g} s: {error}"
-    return _recorded(resource, failed, EntryKind.FAILED, now, reason)
+    return failed, EntryKind.FAILED, reason
 
 
-def _sent_again(
-    resource: Resource, desired: Desired, actual: int, now: datetime, timing: ActionTiming
-) -> Reconciliation:
-    if outside_limits(desired.target, resource.limits) or now < _resend_at(desired, timing):
-        return NO_CHANGE
-    resent = replace(desired, sent_at=now, retry_at=None)
+def _sent_again(desired: Desired, actual: int, now: datetime) -> Step:
     error = desired.last_error or "no answer"
     stands = "" if desired.reached is None else f" and stands at {actual}"
     reason = f"epoch {desired.epoch} is not confirmed yet{stands} ({error}): sent again"
-    return _recorded(resource, resent, EntryKind.RESENT, now, reason, sends=True)
+    return replace(desired, sent_at=now, retry_at=None), EntryKind.RESENT, reason
 
 
 def _resend_at(desired: Desired, timing: ActionTiming) -> datetime:
     if desired.retry_at is not None:
         return desired.retry_at
-    return (desired.sent_at or desired.requested_at) + timedelta(seconds=timing.resend_seconds)
-
-
-def _recorded(
-    resource: Resource,
-    desired: Desired,
-    kind: EntryKind,
-    now: datetime,
-    reason: str,
-    *,
-    sends: bool = False,
-) -> Reconciliation:
-    action = action_of(resource.name, desired) if sends else None
-    return Reconciliation(desired, action, entry(resource, desired, kind, now, reason))
+    return (desired.sent_at or desired.requested_at) + span(timing.resend_seconds)
 
 
 def entry(
