@@ -263,9 +263,9 @@ def settle(
     return fail(desired, now, settlement.reason, timing, may_follow=tried)
 
 
-def reopen(desired: Desired, capacity: int, now: datetime) -> Desired:
+def reopen(desired: Desired, capacity: int, now: datetime, actual: int | None = None) -> Desired:
     """The desired state after a late change: an older action of the app has set the capacity to
-    ``capacity``.
+    ``capacity``. A plan that fills in pieces still has ``actual`` instances.
 
     A confirmed action becomes pending again, because the late change may have undone it. A pending
     or failed action keeps its status. In both cases ``capacity`` is recorded as superseded, so that
@@ -280,7 +280,7 @@ def reopen(desired: Desired, capacity: int, now: datetime) -> Desired:
     return replace(
         recorded,
         status=ActionStatus.PENDING,
-        previous=capacity,
+        previous=capacity if actual is None else actual,
         requested_at=now,
         retry_at=now,
         reached=None,

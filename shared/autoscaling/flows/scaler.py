@@ -114,7 +114,7 @@ class Scaler:
         if desired is None or desired.epoch != action.epoch:
             if settlement.change_requested:
                 late = replace(action, target=settlement.part or action.target)
-                await self._superseded(resource, late, snapshot)
+                await self._superseded(resource, late, snapshot, settlement.reached)
             return await self._ignore(action, snapshot, "a newer decision was made meanwhile")
         settled = settle(desired, settlement, now, self.timing)
         if settled is None:
@@ -128,7 +128,7 @@ class Scaler:
         return kind
 
     async def _superseded(
-        self, resource: Resource, action: ScaleAction, snapshot: Snapshot
+        self, resource: Resource, action: ScaleAction, snapshot: Snapshot, actual: int | None
     ) -> None:
         """Handle a change that was requested by an action which a newer decision has replaced.
 
@@ -136,7 +136,8 @@ class Scaler:
         the newer one. In that case the newer action is reopened and carried out again.
         """
         desired, now = snapshot.state.desired, snapshot.read_at
-        if desired is None or (reopened := reopen(desired, action.target, now)) == desired:
+        reopened = desired and reopen(desired, action.target, now, actual)
+        if reopened is None or reopened == desired:
             return
         reason = f"epoch {action.epoch} changed the capacity late: {reopened.last_error}"
         written = entry(resource, reopened, EntryKind.REOPENED, now, reason)
