@@ -35,7 +35,7 @@ class MemoryTable(Table):
         end: str | None = None,
         limit: int | None = None,
         at_least: Mapping[str, Any] | None = None,
-        select: list[str] | None = None,  # noqa: ARG002
+        select: Sequence[str] = (),  # noqa: ARG002
     ) -> list[Any]:
         return [
             row
@@ -46,7 +46,7 @@ class MemoryTable(Table):
             and all(row[name] >= value for name, value in (at_least or {}).items())
         ][:limit]
 
-    async def all_rows(self, select: list[str] | None = None) -> list[Any]:  # noqa: ARG002
+    async def all_rows(self, select: Sequence[str] = ()) -> list[Any]:  # noqa: ARG002
         return [row for _, row in sorted(self.stored.items())]
 
     async def put(self, row: Row, version: str | None) -> str:

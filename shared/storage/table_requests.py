@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import base64
 import json
+import math
 import re
 import uuid
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -22,13 +22,9 @@ from azure.core.rest import HttpRequest
 
 Row = dict[str, Any]
 """The properties of a row by name. One that is None is not written."""
-INT32_MAX = 2**31 - 1
 INT64, DOUBLE, TIME, BINARY = "Edm.Int64", "Edm.Double", "Edm.DateTime", "Edm.Binary"
 READERS: Mapping[str, Any] = {
-    INT64: int,
-    DOUBLE: float,
-    TIME: datetime.fromisoformat,
-    BINARY: base64.b64decode,
+    **{INT64: int, DOUBLE: float, TIME: datetime.fromisoformat, BINARY: base64.b64decode}
 }
 HEADERS = {
     "Accept": "application/json;odata=minimalmetadata",
@@ -37,9 +33,11 @@ HEADERS = {
     "x-ms-version": "2019-02-02",  # storage takes no token without a version
 }
 FAILED = 300
-PARAMETER = re.compile(r"@(\w+)")
 PART = re.compile(rb"\r\n\r\nHTTP/1\.1 (\d{3})[^\r\n]*\r\n((?:[^\r\n]+\r\n)*)")
 ETAG = re.compile(rb"^etag: *([^\r\n]+)", re.IGNORECASE | re.MULTILINE)
+CODE = re.compile(rb'code"?[:>]\s*"?(\w+)')
+TEXT = re.compile(rb'(?:value"\s*:\s*"|<(?:\w+:)?message[^>]*>)([^"<\\]*)')
+"""The code and the text of an error, in JSON or XML."""
 
 
 class StoredRow(Row):
@@ -63,8 +61,9 @@ class Operation:
 
     def request(self, table_url: str) -> HttpRequest:
         row, match = self.row, {"If-Match": self.version} if self.version else {}
-        url = table_url if self.method == "POST" else row_url(table_url, *_keys(row))
-        content = "" if self.method == "DELETE" else json.dumps(_properties(row), allow_nan=False)
+        keys = row["PartitionKey"], row["RowKey"]
+        url = table_url if self.method == "POST" else row_url(table_url, *keys)
+        content = "" if self.method == "DELETE" else json.dumps(_properties(row))
         return HttpRequest(self.method, url, headers={**HEADERS, **match}, content=content)
 
 
@@ -79,27 +78,9 @@ def whole(number: int) -> tuple[str, str]:
     return str(number), INT64
 
 
-def row_url(table_url: str, partition_key: str, row_key: str) -> str:
-    partition, row = (quote(each.replace("'", "''"), safe="") for each in (partition_key, row_key))
+def row_url(table_url: str, *keys: str) -> str:
+    partition, row = (quote(each.replace("'", "''"), safe="") for each in keys)
     return f"{table_url}(PartitionKey='{partition}',RowKey='{row}')"
-
-
-def page_request(
-    table_url: str, condition: str, parameters: Mapping[str, Any], **options: Any
-) -> HttpRequest:
-    """The request for a page of rows. ``$top``, ``$select`` and what ``next_page`` returned for the
-    page before are options, which may be empty."""
-    condition = PARAMETER.sub(lambda name: _literal(parameters[name[1]]), condition)
-    wanted = {"$filter": condition, **options}.items()
-    text = "&".join(f"{name}={quote(str(value), safe='')}" for name, value in wanted if value)
-    return HttpRequest("GET", f"{table_url}()?{text}", headers=HEADERS)
-
-
-def next_page(response: Any) -> dict[str, str]:
-    """Where the next page begins; empty after the last page."""
-    names = ("NextPartitionKey", "NextRowKey")
-    found = {name: response.headers.get(f"x-ms-continuation-{name}") for name in names}
-    return {name: value for name, value in found.items() if value}
 
 
 def transaction(account_url: str, table: str, operations: Sequence[Operation]) -> HttpRequest:
@@ -119,33 +100,22 @@ def transaction(account_url: str, table: str, operations: Sequence[Operation]) -
     return HttpRequest("POST", f"{account_url}/$batch", headers=headers, content=content)
 
 
-def versions(response: Any, count: int) -> list[str]:
-    """The new version of each row of a transaction; empty for a deleted one.
-
-    Raises HttpResponseError.
-    """
-    parts = PART.findall(check(response).content)
-    failed = next((int(status) for status, _ in parts if int(status) >= FAILED), None)
-    if failed is not None or len(parts) != count:
-        raise _error(response, failed or response.status_code)
-    etags = [ETAG.search(headers) for _, headers in parts]
+def versions(response: Any) -> list[str]:
+    """The new version of each row of a transaction; empty for a deleted one."""
+    etags = [ETAG.search(headers) for _, headers in PART.findall(response.content)]
     return [etag[1].decode() if etag else "" for etag in etags]
 
 
-def check(response: Any) -> Any:
-    """The response. Raises HttpResponseError with the code and text of the service."""
-    if response.status_code >= FAILED:
-        raise _error(response, response.status_code)
-    return response
-
-
-def _error(response: Any, status: int) -> HttpResponseError:
-    text = response.content.decode(errors="replace")
-    code, message = response.headers.get("x-ms-error-code") or "", text
-    with suppress(ValueError, KeyError, TypeError):  # a proxy may have written anything
-        said = json.JSONDecoder().raw_decode(text, text.index('{"odata.error"'))[0]["odata.error"]
-        code, message = said["code"], said["message"]["value"]
-    error = HttpResponseError(f"{status} {code}: {message}", response=response)
+def error_of(response: Any, operations: int = 0) -> HttpResponseError | None:
+    """The error of the service, also that of one of so many ``operations`` of a transaction."""
+    parts = PART.findall(response.content) if operations else []
+    status = max(response.status_code, *[int(status) for status, _ in parts], 0)
+    if status < FAILED and len(parts) == operations:
+        return None
+    found = [form.search(response.content) for form in (CODE, TEXT)]
+    code, text = (each[1].decode(errors="replace") if each else "" for each in found)
+    code = code or response.headers.get("x-ms-error-code", "")
+    error = HttpResponseError(f"{status} {code}: {text}", response=response)
     error.status_code, error.error_code = status, code  # type: ignore[attr-defined]
     return error
 
@@ -163,8 +133,11 @@ def stored_row(content: Mapping[str, Any]) -> StoredRow:
     return row
 
 
-def _keys(row: Row) -> tuple[str, str]:
-    return row["PartitionKey"], row["RowKey"]
+def literal(value: str | datetime) -> str:
+    """https://learn.microsoft.com/rest/api/storageservices/querying-tables-and-entities"""
+    if isinstance(value, datetime):
+        return f"datetime'{_property('', value)[0]}'"
+    return "'" + value.replace("'", "''") + "'"
 
 
 def _properties(row: Row) -> Row:
@@ -180,19 +153,12 @@ def _properties(row: Row) -> Row:
 def _property(name: str, value: Any) -> tuple[Any, str]:
     if isinstance(value, tuple):
         return value
-    if isinstance(value, (str, bool)) or (isinstance(value, int) and abs(value) <= INT32_MAX):
+    if isinstance(value, (str, bool)) or (isinstance(value, int) and -(2**31) <= value < 2**31):
         return value, ""
-    if isinstance(value, float):
+    if isinstance(value, float) and math.isfinite(value):
         return value, DOUBLE
     if isinstance(value, datetime):
         return value.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ"), TIME
     if isinstance(value, bytes):
         return base64.b64encode(value).decode(), BINARY
     raise TypeError(f"{name} cannot be stored: {value!r}")
-
-
-def _literal(value: str | datetime) -> str:
-    """https://learn.microsoft.com/rest/api/storageservices/querying-tables-and-entities"""
-    if isinstance(value, datetime):
-        return f"datetime'{_property('', value)[0]}'"
-    return "'" + value.replace("'", "''") + "'"

@@ -7,13 +7,12 @@ properties of rows.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime
-from typing import Any, TypeVar
+from typing import Any
 from urllib.parse import quote
 
-from azure.core.exceptions import HttpResponseError
 from azure.core.rest import HttpRequest
 from azure.data.tables.aio import TableServiceClient
 
@@ -26,9 +25,8 @@ from shared.storage.table_requests import (
     Operation,
     Row,
     StoredRow,
-    check,
-    next_page,
-    page_request,
+    error_of,
+    literal,
     put_operation,
     row_url,
     stored_row,
@@ -39,6 +37,7 @@ from shared.values.redaction import redacting
 
 TRANSACTION_ROWS_MAX = 100
 PAGE_ROWS_MAX = 1000
+NEXT = ("NextPartitionKey", "NextRowKey")
 MARK = "mark"
 TEXT_LENGTH_MAX = 16_000
 """Maximum number of characters in one property. A property holds 64 KiB in UTF-16, and a character
@@ -51,8 +50,6 @@ the caller read is out of date."""
 ANY_VERSION = "*"
 NOT_FOUND = 404
 TABLE_NOT_FOUND = "TableNotFound"
-
-T = TypeVar("T")
 
 
 class RowConflict(Exception):
@@ -79,21 +76,32 @@ class Table:
         response = await self._send(HttpRequest("GET", url, headers=HEADERS))
         if response.status_code == NOT_FOUND:
             return None
-        return stored_row(check(response).json())
+        if error := error_of(response):
+            raise error
+        return stored_row(response.json())
 
     async def rows(
-        self,
-        query: str,
-        parameters: Mapping[str, Any],
-        limit: int | None = None,
-        select: list[str] | None = None,
+        self, condition: str, limit: int | None = None, select: Sequence[str] = ()
     ) -> list[Any]:
-        """The rows that match the query, in the order of their keys.
+        """The rows that meet the condition, in the order of their keys.
 
         Returns at most ``limit`` rows; None means all rows. ``select`` names the properties to
-        return; None means all properties.
+        return; if it is empty, all properties are returned.
         """
-        return await self._creating(lambda: self._first_rows(query, parameters, limit, select))
+        rows: list[StoredRow] = []
+        wanted: dict[str, Any] = {"$filter": condition, "$select": ",".join(select)}
+        wanted["$top"] = limit and min(limit, PAGE_ROWS_MAX)
+        while True:
+            query = "&".join(
+                f"{name}={quote(str(of), safe='')}" for name, of in wanted.items() if of
+            )
+            request = HttpRequest("GET", f"{self._table_url}()?{query}", headers=HEADERS)
+            response = await self._answer(request)
+            rows += map(stored_row, response.json()["value"])
+            after = {name: response.headers.get(f"x-ms-continuation-{name}") for name in NEXT}
+            if not any(after.values()) or (limit is not None and len(rows) >= limit):
+                return rows[:limit]
+            wanted |= after
 
     async def range(
         self,
@@ -102,22 +110,21 @@ class Table:
         end: str | None = None,
         limit: int | None = None,
         at_least: Mapping[str, Any] | None = None,
-        select: list[str] | None = None,
+        select: Sequence[str] = (),
     ) -> list[Any]:
         """The rows of a partition from key ``start`` (included) to ``end`` (not included).
 
         Returns only rows whose properties are at least the values in ``at_least``.
         """
-        query = "PartitionKey eq @partition and RowKey ge @start"
-        bounds: Row = {"partition": partition_key, "start": start}
+        condition = f"PartitionKey eq {literal(partition_key)} and RowKey ge {literal(start)}"
         if end is not None:
-            query, bounds["end"] = f"{query} and RowKey lt @end", end
+            condition += f" and RowKey lt {literal(end)}"
         for name, value in (at_least or {}).items():
-            query, bounds[name] = f"{query} and {name} ge @{name}", value
-        return await self.rows(query, bounds, limit, select)
+            condition += f" and {name} ge {literal(value)}"
+        return await self.rows(condition, limit, select)
 
-    async def all_rows(self, select: list[str] | None = None) -> list[Any]:
-        return await self.rows("PartitionKey ge ''", {}, select=select)
+    async def all_rows(self, select: Sequence[str] = ()) -> list[Any]:
+        return await self.rows("PartitionKey ge ''", select=select)
 
     async def keys(self, partition_key: str, start: str, end: str, limit: int) -> list[str]:
         """At most ``limit`` row keys from the start of a range. The other properties of the rows
@@ -158,15 +165,8 @@ class Table:
         """
         if not operations:
             return []  # the service rejects an empty transaction
-
-        async def submitted() -> Sequence[str]:
-            request = transaction(self._url, self._name, operations)
-            response = await self._send(request, stream=True)
-            await response.read()
-            return versions(response, len(operations))
-
-        with _conflicts(operations[0].row):
-            return await self._creating(submitted)
+        request = transaction(self._url, self._name, operations)
+        return versions(await self._answer(request, operations[0].row, len(operations)))
 
     async def delete(self, rows: Sequence[Row]) -> None:
         """Delete rows of one partition. Rows may be gone already, or occur twice in ``rows``."""
@@ -192,56 +192,33 @@ class Table:
 
     async def _write(self, operation: Operation) -> str:
         """Execute one operation, and return the new version of the row."""
+        answer = await self._answer(operation.request(self._table_url), operation.row)
+        return str(answer.headers.get("ETag", ""))
 
-        async def written() -> str:
-            answer = check(await self._send(operation.request(self._table_url)))
-            return str(answer.headers.get("ETag", ""))
+    async def _answer(self, request: HttpRequest, row: Row | None = None, count: int = 0) -> Any:
+        """The answer. The table is created if it does not exist.
 
-        with _conflicts(operation.row):
-            return await self._creating(written)
-
-    async def _send(self, request: HttpRequest, *, stream: bool = False) -> Any:
-        """The answer, through the client's own policies: login, retries, time of the service."""
-        return await self._service._client.send_request(request, stream=stream)
-
-    async def _creating(self, call: Callable[[], Awaitable[T]]) -> T:
-        """The result of a call, before which the table is created if it does not exist."""
-        try:
-            return await call()
-        except HttpResponseError as error:
-            if getattr(error, "error_code", "") != TABLE_NOT_FOUND:
-                raise
+        Raises RowConflict about the ``row`` to write. ``count`` is the number of operations of a
+        transaction.
+        """
+        error = error_of(response := await self._send(request), count)
+        if error and error.error_code == TABLE_NOT_FOUND:  # type: ignore[attr-defined]
             await self.create()
-            return await call()
-
-    async def _first_rows(
-        self,
-        condition: str,
-        parameters: Mapping[str, Any],
-        limit: int | None,
-        select: Sequence[str] | None,
-    ) -> list[StoredRow]:
-        rows: list[StoredRow] = []
-        wanted = {"$top": limit and min(limit, PAGE_ROWS_MAX), "$select": ",".join(select or ())}
-        after: dict[str, str] = {}
-        while True:
-            request = page_request(self._table_url, condition, parameters, **wanted, **after)
-            response = check(await self._send(request))
-            rows += map(stored_row, response.json()["value"])
-            after = next_page(response)
-            if not after or (limit is not None and len(rows) >= limit):
-                return rows[:limit]
-
-
-@contextmanager
-def _conflicts(row: Row) -> Iterator[None]:
-    """Raises errors that mean a conflict as RowConflict."""
-    try:
-        yield
-    except HttpResponseError as error:
-        if error.status_code in CONFLICTS:
+            error = error_of(response := await self._send(request), count)
+        if error is None:
+            return response
+        of_table = error.error_code.startswith("Table")  # type: ignore[attr-defined]
+        if row is not None and error.status_code in CONFLICTS and not of_table:
             raise RowConflict(row["RowKey"]) from error
-        raise
+        raise error
+
+    async def _send(self, request: HttpRequest) -> Any:
+        """The answer, through the client's own policies: login, retries, time of the service."""
+        in_parts = request.url.endswith("/$batch")  # the client does not decode parts
+        response: Any = await self._service._client.send_request(request, stream=in_parts)
+        if in_parts:
+            await response.read()
+        return response
 
 
 def table_service(connection: StorageConnection) -> TableServiceClient:

@@ -10,7 +10,7 @@ All functions are pure: they take the state and the time, and return the new sta
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from datetime import datetime
 
 from shared.autoscaling.deciding.decide import (
     Decision,
@@ -93,20 +93,14 @@ def action_of(resource_name: str, desired: Desired) -> ScaleAction:
 
 def confirm(desired: Desired, now: datetime) -> Desired:
     """Record that the plan has the requested capacity. The cooldown starts at ``now``."""
-    if desired.given_up is not None:  # the plan has got there nevertheless
-        desired = replace(desired, target=desired.given_up, given_up=None)
-    if desired.target != desired.previous:
-        desired = _counted(desired, now, desired.requested_at)
     return replace(
-        desired,
-        status=ActionStatus.CONFIRMED,
-        changed_at=now,
-        changed_out=desired.target > desired.previous,
+        _at(desired, desired.requested, now),
         # If sent_at is None, this capacity was adopted after a manual change, not requested. An
         # adopted state is already confirmed, but reopen() may have made it pending again.
         changed_by_hand=desired.sent_at is None,
         retry_at=None,
         last_error="",
+        given_up=None,
     )
 
 
@@ -125,15 +119,25 @@ def confirm_in_part(desired: Desired, actual: int, now: datetime, timing: Action
     requested for ``timing.failure_hold_seconds``.
     """
     return replace(
-        _counted(desired, now, desired.requested_at),
+        _at(desired, actual, now),
+        changed_by_hand=False,
+        retry_at=now + span(timing.failure_hold_seconds),
+        last_error=desired.last_error or "the plan comes no further",
+        given_up=desired.requested,
+    )
+
+
+def _at(desired: Desired, actual: int, now: datetime) -> Desired:
+    is_rest = desired.status is ActionStatus.CONFIRMED  # of a change that was counted
+    if not is_rest and actual != desired.previous:
+        desired = _counted(desired, now, desired.requested_at)
+    return replace(
+        desired,
         target=actual,
+        previous=desired.previous if desired.given_up is None else desired.capacity,
         status=ActionStatus.CONFIRMED,
         changed_at=now,
         changed_out=desired.requested > desired.previous,
-        changed_by_hand=False,
-        retry_at=now + timedelta(seconds=timing.failure_hold_seconds),
-        last_error=desired.last_error or "the plan comes no further",
-        given_up=desired.requested,
     )
 
 
@@ -174,7 +178,7 @@ def defer(
         wait_seconds = max(retry_after_seconds, timing.retry_seconds)
     return replace(
         desired,
-        retry_at=now + timedelta(seconds=wait_seconds),
+        retry_at=now + span(wait_seconds),
         attempts=desired.attempts + 1,
         last_error=error,
     )
@@ -189,7 +193,7 @@ def fail(
     return replace(
         desired,
         status=ActionStatus.FAILED,
-        retry_at=now + timedelta(seconds=timing.failure_hold_seconds),
+        retry_at=now + span(timing.failure_hold_seconds),
         attempts=desired.attempts + 1,
         last_error=error,
         given_up=desired.target if may_follow else None,
@@ -240,6 +244,8 @@ class Settlement:
     """The manually set capacity. It is None unless the outcome is of the kind MANUAL_CHANGE."""
     reached: int | None = None
     """The capacity after the change, if it is not the target."""
+    part: int | None = None
+    """The capacity that was requested instead of the target."""
 
 
 def settle(
@@ -253,7 +259,7 @@ def settle(
     whole = desired.status is ActionStatus.CONFIRMED and desired.given_up is None
     if settlement.change_requested:  # Azure counts it, also if it comes no further
         moved = desired.progressed_at
-        since = desired.requested_at if moved is None else moved + timedelta(seconds=1)
+        since = desired.requested_at if moved is None else moved + span(1)
         desired = _counted(desired, now, since)
     if settlement.kind is EntryKind.CONFIRMED:
         return None if whole else confirm(desired, now)
@@ -270,9 +276,9 @@ def settle(
     return fail(desired, now, settlement.reason, timing, may_follow=tried)
 
 
-def reopen(desired: Desired, capacity: int, now: datetime) -> Desired:
+def reopen(desired: Desired, capacity: int, now: datetime, actual: int | None = None) -> Desired:
     """The desired state after a late change: an older action of the app has set the capacity to
-    ``capacity``.
+    ``capacity``. A plan that fills in pieces still has ``actual`` instances.
 
     A confirmed action becomes pending again, because the late change may have undone it. A pending
     or failed action keeps its status. In both cases ``capacity`` is recorded as superseded, so that
@@ -287,7 +293,7 @@ def reopen(desired: Desired, capacity: int, now: datetime) -> Desired:
     return replace(
         recorded,
         status=ActionStatus.PENDING,
-        previous=capacity,
+        previous=capacity if actual is None else actual,
         requested_at=now,
         retry_at=now,
         reached=None,
@@ -405,34 +411,39 @@ def reconcile(
     With ``decides=False``, actions are only confirmed, because another version of the rules is in
     force.
     """
-    desired, resource = as_of(state, now).desired, within_plan(resource, state)
+    desired, step = as_of(state, now).desired, None
+    resource = within_plan(resource, state)
+    active = effective_mode(resource, state, now)[0] is Mode.ACTIVE
     if desired is None:
         return NO_CHANGE
     if actual == desired.requested and not passes_target(desired):
-        return _reached(resource, desired, now)
-    if not decides:
+        step = _reached(desired, now)
+    elif not decides:
         return NO_CHANGE
-    active = effective_mode(resource, state, now)[0] is Mode.ACTIVE
-    if changed := _changed_by_hand(resource, desired, actual, now, active=active):
-        written = entry(resource, changed, EntryKind.MANUAL_CHANGE, now, changed.reason)
-        action = action_of(resource.name, changed) if changed.pending else None
-        return Reconciliation(changed, action, written)
-    if is_progress(desired, actual):
-        moved = _progress if desired.pending else _in_part
-        return moved(resource, desired, actual, now, timing)
-    if not desired.pending:
+    elif changed := _changed_by_hand(resource, desired, actual, now, active=active):
+        step = changed, EntryKind.MANUAL_CHANGE, changed.reason
+    elif is_progress(desired, actual):
+        step = _progress(resource.limits, desired, actual, now, timing)
+    elif desired.pending:
+        step = _waiting(resource.limits, desired, actual, now, timing, active=active)
+    if step is None:
         return NO_CHANGE
-    if now - desired.waiting_since > timedelta(seconds=timing.deadline_seconds):
-        return _ended(resource, desired, actual, now, timing)
-    return _sent_again(resource, desired, now, timing) if active else NO_CHANGE
+    moved, kind, reason = step
+    sends = moved.pending and kind is not EntryKind.PROGRESS
+    action = action_of(resource.name, moved) if sends else None
+    return Reconciliation(moved, action, entry(resource, moved, kind, now, reason))
 
 
-def _reached(resource: Resource, desired: Desired, now: datetime) -> Reconciliation:
+Step = tuple[Desired, EntryKind, str]
+"""The state after a step of the reconciler, and the kind and the reason of its log entry."""
+
+
+def _reached(desired: Desired, now: datetime) -> Step | None:
     if desired.status is ActionStatus.CONFIRMED and desired.given_up is None:
-        return NO_CHANGE
+        return None
     done = confirm(desired, now)
     reason = f"the capacity is {done.target}, as requested by epoch {done.epoch}"
-    return Reconciliation(done, None, entry(resource, done, EntryKind.CONFIRMED, now, reason))
+    return done, EntryKind.CONFIRMED, reason
 
 
 def _changed_by_hand(
@@ -447,71 +458,79 @@ def _changed_by_hand(
 
 
 def _progress(
-    resource: Resource, desired: Desired, actual: int, now: datetime, timing: ActionTiming
-) -> Reconciliation:
+    limits: Limits, desired: Desired, actual: int, now: datetime, timing: ActionTiming
+) -> Step:
     """Progress renews the deadline, and the wait until the action is sent again."""
-    again = max(_resend_at(desired, timing), now + timedelta(seconds=timing.resend_seconds))
+    if not desired.pending:
+        return _in_part(limits, desired, actual, now, timing)
+    again = max(_resend_at(desired, timing), now + span(timing.resend_seconds))
     moved = replace(desired, reached=actual, progressed_at=now, retry_at=again)
     way = f"on the way from {moved.previous} to {moved.target}"
     reason = f"the capacity is {actual} {way}, as requested by epoch {moved.epoch}"
-    return Reconciliation(moved, None, entry(resource, moved, EntryKind.PROGRESS, now, reason))
+    return moved, EntryKind.PROGRESS, reason
 
 
 def _in_part(
-    resource: Resource, desired: Desired, actual: int, now: datetime, timing: ActionTiming
-) -> Reconciliation:
+    limits: Limits, desired: Desired, actual: int, now: datetime, timing: ActionTiming
+) -> Step:
     part = confirm_in_part(desired, actual, now, timing)
-    if outside_limits(desired.requested, resource.limits):  # as for a failed action
+    if outside_limits(desired.requested, limits):  # as for a failed action
         part = replace(part, retry_at=None)
-    within = f", and no more within {timing.deadline_seconds:g} s" if desired.pending else ""
-    reason = f"epoch {part.epoch} reached {actual} of {part.given_up}{within}: {part.last_error}"
-    return Reconciliation(part, None, entry(resource, part, EntryKind.CONFIRMED, now, reason))
+    end = ", although the app no longer waits for it"
+    if desired.pending:
+        end = f", and no more within {timing.deadline_seconds:g} s: {part.last_error}"
+    reason = f"epoch {part.epoch} reached {actual} of {part.given_up}{end}"
+    return part, EntryKind.CONFIRMED, reason
 
 
-def _ended(
-    resource: Resource, desired: Desired, actual: int, now: datetime, timing: ActionTiming
-) -> Reconciliation:
+def _waiting(
+    limits: Limits,
+    desired: Desired,
+    actual: int,
+    now: datetime,
+    timing: ActionTiming,
+    *,
+    active: bool,
+) -> Step | None:
+    outside = outside_limits(desired.target, limits)
+    if now <= desired.waiting_since + span(timing.deadline_seconds):
+        is_due = active and not outside and now >= _resend_at(desired, timing)
+        return _sent_again(desired, actual, now) if is_due else None
     if actual == desired.target:
-        return _reached(resource, desired, now)
+        return _reached(desired, now)
     if _is_part(desired, desired.previous, actual):
-        return _in_part(resource, desired, actual, now, timing)
-    outside = outside_limits(desired.target, resource.limits)
+        return _in_part(limits, desired, actual, now, timing)
     error = outside or desired.last_error or "no confirmation arrived"
     failed = fail(desired, now, error, timing, may_follow=True)
     if outside:  # the next decision requests another capacity, which must not wait
         failed = replace(failed, retry_at=None)
     reason = f"the app gave up epoch {desired.epoch} after {timing.deadline_seconds:g} s: {error}"
-    return Reconciliation(failed, None, entry(resource, failed, EntryKind.FAILED, now, reason))
+    return failed, EntryKind.FAILED, reason
 
 
-def _sent_again(
-    resource: Resource, desired: Desired, now: datetime, timing: ActionTiming
-) -> Reconciliation:
-    if outside_limits(desired.target, resource.limits) or now < _resend_at(desired, timing):
-        return NO_CHANGE
-    resent = replace(desired, sent_at=now, retry_at=None)
+def _sent_again(desired: Desired, actual: int, now: datetime) -> Step:
     error = desired.last_error or "no answer"
-    reached = "" if desired.reached is None else f" and stands at {desired.reached}"
-    reason = f"epoch {desired.epoch} is not confirmed yet{reached} ({error}): sent again"
-    written = entry(resource, resent, EntryKind.RESENT, now, reason)
-    return Reconciliation(resent, action_of(resource.name, resent), written)
+    stands = "" if desired.reached is None else f" and stands at {actual}"
+    reason = f"epoch {desired.epoch} is not confirmed yet{stands} ({error}): sent again"
+    return replace(desired, sent_at=now, retry_at=None), EntryKind.RESENT, reason
 
 
 def _resend_at(desired: Desired, timing: ActionTiming) -> datetime:
     if desired.retry_at is not None:
         return desired.retry_at
-    return (desired.sent_at or desired.requested_at) + timedelta(seconds=timing.resend_seconds)
+    return (desired.sent_at or desired.requested_at) + span(timing.resend_seconds)
 
 
 def entry(
     resource: Resource, desired: Desired, kind: EntryKind, now: datetime, reason: str
 ) -> LogEntry:
     """An entry of the decision log about an action."""
+    part = "" if desired.target == desired.requested else f"-{desired.target}"
     return LogEntry(
         resource_name=resource.name,
         time=now,
         kind=kind,
-        entry_id=f"{kind}-{desired.epoch}-{desired.attempts}",
+        entry_id=f"{kind}-{desired.epoch}-{desired.attempts}{part}",
         reason=reason,
         current=desired.capacity if kind is EntryKind.PROGRESS else desired.previous,
         desired=desired.target,
@@ -557,4 +576,5 @@ def _moved_back(desired: Desired, now: datetime) -> Desired:
         changed_at=desired.changed_at and min(desired.changed_at, now),
         progressed_at=desired.progressed_at and min(desired.progressed_at, now),
         retry_at=retry_at,
+        changes=tuple([min(each, int(now.timestamp())) for each in desired.changes]),
     )

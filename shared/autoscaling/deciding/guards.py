@@ -316,6 +316,25 @@ def cooldown(capacity: int, context: Context) -> Limit | None:
     return Limit(seen.capacity, f"{direction} cooldown until {until:%H:%M:%S} UTC")
 
 
+def filling(capacity: int, context: Context) -> Limit | None:
+    """Let a change that is on its way end, if only the instances that it has already brought lead
+    to another capacity in its direction. A policy that adds to the present capacity would add to
+    each of them.
+    """
+    seen, pending, recommended = context.seen, context.seen.pending, context.recommendation
+    if pending is None or recommended.paced or capacity == seen.capacity:
+        return None
+    left = pending.target - seen.capacity
+    moved, more = seen.capacity - pending.previous, recommended.capacity - seen.capacity
+    if moved * left <= 0 or more * left <= 0:
+        return None
+    before = ask(context.resource.policy, replace(seen, capacity=pending.previous))
+    if before.capacity == recommended.capacity:
+        return None
+    way = f"from {pending.previous} to {pending.target}"
+    return Limit(seen.capacity, f"the change {way} instances is at {seen.capacity}: holding")
+
+
 SCALE_CHANGES_MAX, SPARED_CHANGES = 20, 4
 """The changes of a plan that Azure allows within an hour, and how many of them scale-in leaves."""
 HOUR_SECONDS = 3600
@@ -416,6 +435,7 @@ GUARDS: tuple[Guard, ...] = (
     flap_projection,
     rate_limits,
     cooldown,
+    filling,
     scale_changes,
     override,
     bounds,

@@ -73,13 +73,14 @@ class Scaler:
                 )
                 return Settlement(EntryKind.MANUAL_CHANGE, reason, actual=before)
             if before != desired.target or passes_target(desired):
-                lacking = await self._change(resource, before, desired.target)
+                part, lacking = await self._change(resource, before, desired.target)
                 requested = True
                 after = int((await control.read(resource.target)).value)
                 if after != desired.target:
                     still = "still " if after == before else ""
                     reason = f"the capacity {still}reads {after} after the change{lacking}"
-                    return Settlement(EntryKind.DEFERRED, reason, requested, reached=after)
+                    kind = EntryKind.DEFERRED
+                    return Settlement(kind, reason, requested, reached=after, part=part)
         except CapacityDelayed as error:
             requested = requested or error.maybe_done
             return Settlement(EntryKind.DEFERRED, str(error), requested, error.retry_after_seconds)
@@ -88,9 +89,9 @@ class Scaler:
         reason = f"capacity changed {before} → {desired.target}: {desired.reason}"
         return Settlement(EntryKind.CONFIRMED, reason, requested)
 
-    async def _change(self, resource: Resource, before: int, target: int) -> str:
+    async def _change(self, resource: Resource, before: int, target: int) -> tuple[int | None, str]:
         """Change the capacity to the target, or, if there are too few instances, as far as there
-        are. Returns why it is only a part, for the end of a sentence.
+        are. Returns the capacity of such a part, and its reason for the end of a sentence.
         """
         try:
             await self.control.change(resource.target, target)
@@ -99,8 +100,9 @@ class Scaler:
             if part is None:
                 raise
             await self.control.change(resource.target, part)
-            return f" to {part} of {target}, because no more instances are available: {error}"
-        return ""
+            why = f" to {part} of {target}, because no more instances are available: {error}"
+            return part, why
+        return None, ""
 
     async def _settle(
         self, resource: Resource, action: ScaleAction, settlement: Settlement
@@ -111,8 +113,8 @@ class Scaler:
         desired, now = snapshot.state.desired, snapshot.read_at
         if desired is None or desired.epoch != action.epoch:
             if settlement.change_requested:
-                late = replace(action, target=settlement.reached or action.target)
-                await self._superseded(resource, late, snapshot)
+                late = replace(action, target=settlement.part or action.target)
+                await self._superseded(resource, late, snapshot, settlement.reached)
             return await self._ignore(action, snapshot, "a newer decision was made meanwhile")
         settled = settle(desired, settlement, now, self.timing)
         if settled is None:
@@ -126,7 +128,7 @@ class Scaler:
         return kind
 
     async def _superseded(
-        self, resource: Resource, action: ScaleAction, snapshot: Snapshot
+        self, resource: Resource, action: ScaleAction, snapshot: Snapshot, actual: int | None
     ) -> None:
         """Handle a change that was requested by an action which a newer decision has replaced.
 
@@ -134,7 +136,8 @@ class Scaler:
         the newer one. In that case the newer action is reopened and carried out again.
         """
         desired, now = snapshot.state.desired, snapshot.read_at
-        if desired is None or (reopened := reopen(desired, action.target, now)) == desired:
+        reopened = desired and reopen(desired, action.target, now, actual)
+        if reopened is None or reopened == desired:
             return
         reason = f"epoch {action.epoch} changed the capacity late: {reopened.last_error}"
         written = entry(resource, reopened, EntryKind.REOPENED, now, reason)

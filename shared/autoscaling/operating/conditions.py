@@ -117,22 +117,21 @@ def _action(
     wanted = decided.candidates[0].capacity if decided and decided.candidates else None
     if desired is None:
         return
-    scaling, pending = f"scaling to {desired.target} instances", now - desired.waiting_since
-    still_wanted = not capacity or wanted != capacity.value
+    scaling, stood = f"scaling to {desired.requested} instances", now - desired.waiting_since
+    still_wanted, told = not capacity or wanted != capacity.value, desired.last_error
+    since, incomplete = f"{stood / timedelta(minutes=1):.0f} min", NewsKind.SCALING_INCOMPLETE
     if desired.status is ActionStatus.FAILED and still_wanted:
-        why = desired.last_error or "No reason was given."
+        why = told or "No reason was given."
         yield LastingCondition("", ERROR, f"{scaling} was refused", why, CHECK)
-    elif desired.pending and pending > PENDING_MAX:
-        since = f"{pending / timedelta(minutes=1):.0f} min"
-        what, kind = f"{scaling} was requested {since} ago and is not confirmed", None
-        if desired.reached is not None:
-            what = f"{scaling} reached {desired.reached} and has stood still for {since}"
-            kind = NewsKind.SCALING_INCOMPLETE
-        yield LastingCondition("", WARNING, what, desired.last_error, CHECK, kind)
+    elif desired.pending and stood > PENDING_MAX and desired.reached is None:
+        what = f"{scaling} was requested {since} ago and is not confirmed"
+        yield LastingCondition("", WARNING, what, told, CHECK)
+    elif desired.pending and stood > PENDING_MAX:
+        what = f"{scaling} reached {desired.reached} and has stood still for {since}"
+        yield LastingCondition("", WARNING, what, told, CHECK, incomplete)
     elif desired.given_up is not None and not desired.pending and still_wanted:
-        what = f"scaling to {desired.given_up} instances ended at {desired.target}"
-        kind = NewsKind.SCALING_INCOMPLETE
-        yield LastingCondition("", WARNING, what, desired.last_error, CHECK, kind)
+        what = f"{scaling} ended at {desired.target}"
+        yield LastingCondition("", WARNING, what, told, CHECK, incomplete)
 
 
 def _plan(state: ScalingState, declared: Limits, now: datetime) -> Iterator[LastingCondition]:

@@ -131,7 +131,9 @@ FREE = (
     re.compile(rf"\badd (?:an? |up to )?(?:extra |additional |more )?{NUMBER}", re.I),
     re.compile(rf"{NUMBER} (?:[a-z]+ ){{0,4}}available\b", re.I),
 )
-"""How App Service says how many instances are free, the number of further ones first."""
+"""How App Service says how many instances are free, the number of further ones first:
+https://techcommunity.microsoft.com/blog/appsonazureblog/4469680
+"""
 
 
 def _available(text: str) -> int | None:

@@ -12,6 +12,7 @@ from shared.azure.transport import server_time
 from shared.sampling.trend_rows import ALARMS, ALARMS_UNTIL, Trend, trend_of, unreadable_trend
 from shared.sampling.verdict import LOST
 from shared.settings.connections import StorageConnection
+from shared.storage.table_requests import literal
 from shared.storage.tables import Table
 from shared.values.redaction import redacting
 
@@ -41,14 +42,13 @@ class TableTrends:
         if the job keeps it.
         """
         has_alarms = bool(verdicts) and LOST.issuperset(verdicts) and await self._alarms(first)
-        query = f"PartitionKey {'eq' if has_alarms else 'ne'} @alarms and RowKey ge @first"
-        parameters = {"alarms": ALARMS, "first": first.isoformat()}
+        condition = f"PartitionKey {'eq' if has_alarms else 'ne'} {literal(ALARMS)}"
+        condition += f" and RowKey ge {literal(first.isoformat())}"
         if verdicts:
-            values = {f"verdict{number}": str(each) for number, each in enumerate(sorted(verdicts))}
-            condition = " or ".join([f"verdict eq @{name}" for name in values])
-            query, parameters = f"{query} and ( {condition} )", {**parameters, **values}
+            wanted = [f"verdict eq {literal(each)}" for each in sorted(verdicts)]
+            condition += f" and ({' or '.join(wanted)})"
         trends = []
-        rows = await self._table.rows(query, parameters, rows_max)
+        rows = await self._table.rows(condition, rows_max)
         if len(rows) == rows_max:
             log.warning(
                 "[trends_cut] table %s has %s rows or more from %s on; the rest is not read",
@@ -71,10 +71,11 @@ class TableTrends:
 
     async def delete_older(self, kept: timedelta) -> int:
         """Delete the trends of dates older than ``kept``, and return their number."""
-        query, columns = "RowKey ge '0' and RowKey lt @before", ["PartitionKey", "RowKey"]
         await self._table.get(ALARMS, ALARMS_UNTIL)  # for the time of the service
-        parameters, deleted = {"before": (server_time() - kept).date().isoformat()}, 0
-        while rows := await self._table.rows(query, parameters, DELETED_AT_ONCE, columns):
+        before, deleted = (server_time() - kept).date().isoformat(), 0
+        condition = f"RowKey ge '0' and RowKey lt {literal(before)}"
+        keys = ("PartitionKey", "RowKey")
+        while rows := await self._table.rows(condition, DELETED_AT_ONCE, keys):
             for _, of_partition in groupby(rows, itemgetter("PartitionKey")):
                 await self._table.delete(list(of_partition))
             deleted += len(rows)

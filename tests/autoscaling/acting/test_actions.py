@@ -65,7 +65,8 @@ def line(kind: EntryKind, reason: str, last: Desired) -> LogEntry:
         resource_name="plan-1",
         time=NOW,
         kind=kind,
-        entry_id=f"{kind}-{last.epoch}-{last.attempts}",
+        entry_id=f"{kind}-{last.epoch}-{last.attempts}"
+        + (f"-{last.target}" if last.target != last.requested else ""),
         reason=reason,
         current=last.previous,
         desired=last.target,
@@ -151,6 +152,11 @@ SETTLED = confirmed(5, target=3)
             (last, THIRTEEN, defer(last, NOW, "reads 13", TIMING))
             for last in (replace(FILLING, reached=14), replace(FILLING, superseded=(13,)), LAST)
         ],
+        (
+            LAST,
+            replace(THIRTEEN, part=13, change_requested=True),
+            defer(replace(LAST, changes=(int(NOW.timestamp()),)), NOW, "reads 13", TIMING),
+        ),
         (IN_PART, DONE, confirm(IN_PART, NOW)),
         (FILLING, REFUSED, fail(FILLING, NOW, "403", TIMING, may_follow=True)),
         (TRIED, REFUSED, fail(TRIED, NOW, "403", TIMING, may_follow=True)),
@@ -452,9 +458,10 @@ def test_the_rest_of_a_change_that_was_confirmed_in_part_stays_the_apps_own() ->
         == IN_PART
     )
     later = confirm_in_part(IN_PART, 12, ago(-30), TIMING)
-    assert (later.previous, later.target, later.given_up, later.retry_at) == (3, 12, 15, ago(-90))
+    assert (later.previous, later.target, later.given_up, later.retry_at) == (9, 12, 15, ago(-90))
     done = confirm(later, ago(-60))
-    assert (done.previous, done.target, done.given_up, done.retry_at) == (3, 15, None, None)
+    assert (done.previous, done.target, done.given_up, done.retry_at) == (12, 15, None, None)
+    assert done.changes == later.changes == IN_PART.changes, "the app has made no other change"
     assert request(decision(9, 5), IN_PART).superseded == (15,)
     less = confirm_in_part(desired(target=3, previous=15), 9, NOW, TIMING)
     assert (less.changed_out, confirm(less, NOW).changed_out) == (False, False)
@@ -669,6 +676,14 @@ def test_an_action_past_its_deadline_fails_with_its_last_error(error: str, reaso
     assert reconciled(last, 2) == Reconciliation(failed, None, written)
 
 
+def test_a_repeated_action_is_logged_with_the_capacity_of_the_plan() -> None:
+    """The plan is at the target of the replaced action, which is no progress of this one."""
+    last = replace(FILLING, target=20, reached=12, superseded=(15,), sent_at=ago(60))
+    entry = reconciled(last, 15, limits=Limits(1, 20)).entry
+    assert entry is not None
+    assert "is not confirmed yet and stands at 15 (429)" in entry.reason
+
+
 def test_progress_is_logged_once_and_renews_the_deadline_and_the_wait() -> None:
     last = desired(target=15, previous=3, sent_at=ago(50), retry_at=ago(-20))
     moved = replace(last, reached=9, progressed_at=NOW, retry_at=ago(-60))
@@ -691,7 +706,9 @@ def test_a_plan_that_stands_still_is_confirmed_at_what_it_has_reached(error: str
     assert reconciled(last, 9, limits=Limits(1, 20)) == Reconciliation(part, None, written)
     late = reconciled(part, 12, limits=Limits(1, 20)).entry
     assert late is not None
-    assert (late.current, late.desired, late.reason) == (3, 12, f"epoch 7 reached 12 of 15: {end}")
+    late_reason = "epoch 7 reached 12 of 15, although the app no longer waits for it"
+    assert (late.current, late.desired, late.reason) == (9, 12, late_reason)
+    assert late.entry_id not in ("confirmed-7-0", written.entry_id), "each step is news of its own"
 
 
 def test_a_given_up_action_that_the_plan_completes_is_confirmed_in_full() -> None:
@@ -705,9 +722,11 @@ def test_a_given_up_action_that_the_plan_completes_is_confirmed_in_full() -> Non
 
 
 def test_a_clock_that_was_set_back_does_not_prolong_the_wait_for_progress() -> None:
-    ahead = replace(FILLING, progressed_at=ago(-3600))
+    times = tuple(int(ago(seconds).timestamp()) for seconds in (60, 0, -3600))
+    ahead = replace(FILLING, progressed_at=ago(-3600), changes=times)
     seen = as_of(ScalingState(desired=ahead), NOW).desired
     assert seen is not None
+    assert seen.changes == (*times[:2], times[1]), "an hour after them, none counts any more"
     assert (seen.progressed_at, seen.waiting_since) == (NOW, NOW)
 
 

@@ -260,6 +260,7 @@ def test_guards_apply_to_data_then_rate_of_change_then_overrides_and_bounds_then
         "flap_projection",
         "rate_limits",
         "cooldown",
+        "filling",
         "scale_changes",
         "override",
         "bounds",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
 from fractions import Fraction
@@ -460,6 +461,48 @@ def test_the_cooldown_of_each_direction_runs_from_the_confirmed_change(
     """A paced policy does not wait, except for a scale-in after a manual change."""
     declared = recommending(recommended, paced=paced, cooldown=cooldown)
     assert asked(rules.cooldown, declared, holding(0, desired=last)) == answer
+
+
+FILLS = desired(target=15, previous=3, reached=9)
+EMPTIES = desired(target=3, previous=15, reached=9)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "last", "capacity", "decided"),
+    [
+        (lambda n: n + 8, FILLS, 9, 9),
+        (lambda n: n + 1, FILLS, 9, 9),
+        (lambda n: n - 1, EMPTIES, 9, 9),
+        # what does not follow from the progress, what is against it, and what is not on the way
+        (lambda _: 20, FILLS, 9, 20),
+        (lambda _: 12, FILLS, 9, 12),
+        (lambda n: n - 1, FILLS, 9, 8),
+        (lambda n: n + 1, EMPTIES, 9, 10),
+        (lambda n: n + 1, FILLS, 3, 4),
+        (lambda n: n + 1, FILLS, 15, 16),
+        (lambda n: n + 1, replace(FILLS, status=ActionStatus.FAILED), 9, 10),
+    ],
+)
+@pytest.mark.parametrize("paced", [False, True])
+def test_the_instances_that_a_change_has_brought_lead_to_no_further_change_in_its_direction(
+    wanted: Callable[[int], int], last: Desired, capacity: int, decided: int, paced: bool
+) -> None:
+    declared = replace(
+        recommending(1),
+        policy=lambda seen: Recommendation(wanted(seen.capacity), "wanted", paced=paced),
+    )
+    found = decide(declared, holding(0, capacity=capacity, desired=last), NOW)
+    assert found.desired == (wanted(capacity) if paced else decided)
+    assert ("filling" in found.limited_by) is (found.desired == capacity)
+
+
+def test_a_fallback_capacity_does_not_wait_for_a_plan_that_fills() -> None:
+    guards = Guards(missing=Missing(60, 20), flap_projection=False)
+    declared = replace(
+        recommending(1, guards=guards),
+        policy=lambda seen: Recommendation(seen.capacity, "no samples"),
+    )
+    assert decide(declared, holding(500, capacity=9, desired=FILLS), NOW).desired == 20
 
 
 @pytest.mark.parametrize("status", [ActionStatus.PENDING, ActionStatus.FAILED])

@@ -442,7 +442,8 @@ async def test_a_change_that_took_effect_is_confirmed_even_if_it_was_given_up_me
     assert (await world.desired()).changed_at == world.now
 
 
-async def test_a_late_change_that_undid_a_newer_one_is_logged_and_repaired() -> None:
+@pytest.mark.parametrize("fills", [False, True], ids=["at once", "later"])
+async def test_a_late_change_that_undoes_a_newer_one_is_logged_and_repaired(fills: bool) -> None:
     world = World()
     old = await world.scaled_out()
 
@@ -453,7 +454,10 @@ async def test_a_late_change_that_undid_a_newer_one_is_logged_and_repaired() -> 
             assert new is not None
             await world.scale(new)
             world.control = self
-            await super().change(target, capacity)
+            if fills:  # the plan still has what the newer change has set
+                self.capacities["plan-1"] = new.target
+            else:
+                await super().change(target, capacity)
 
     world.control = Slow(lambda: world.now, {"plan-1": 2})
     assert await world.scale(old) is EntryKind.IGNORED
