@@ -13,6 +13,7 @@ from shared.autoscaling import (
     AppServicePlan,
     Cooldown,
     Goal,
+    Guards,
     HubMetric,
     Limits,
     Mode,
@@ -51,6 +52,7 @@ def resources(settings: Settings) -> Sequence[Resource]:
             cooldown=Cooldown(
                 settings.scale_out_cooldown_seconds, settings.scale_in_cooldown_seconds
             ),
+            guards=Guards(scale_changes_per_hour=settings.scale_changes_per_hour),
             window_seconds=settings.window_seconds,
             goal=Goal(settings.age_limit_minutes, settings.switch_cost, settings.late_penalty),
             throughput=Throughput(

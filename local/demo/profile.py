@@ -52,6 +52,7 @@ def settings(
         "WindowSeconds": "10",
         "ScaleOutCooldownSeconds": "10",
         "ScaleInCooldownSeconds": "10",
+        "ScaleChangesPerHour": str(int(20 * TRACE_MINUTES_PER_MINUTE)),
         "ActionResendSeconds": "3",
         "ActionRetrySeconds": "0.5",
         "ActionDeadlineSeconds": "30",

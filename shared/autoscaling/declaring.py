@@ -120,6 +120,8 @@ class Guards:
     stabilisation_in_seconds: Annotated[float, Bounds(0, HISTORY_SECONDS_MAX)] = 0
     rate_limits: tuple[RateLimit, ...] = ()
     flap_projection: Flag = True
+    scale_changes_per_hour: Annotated[int, Bounds(5, 10_000)] = 20
+    """The changes of a plan that Azure allows within an hour. Scale-in leaves the last four."""
     nothing_finished_seconds: UpToADay = 1800
     """If counts say that nothing is finished although work waits, the resource is not scaled out
     for this many seconds, because more instances would not work either. 0 permits scale-out."""

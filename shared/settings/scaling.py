@@ -94,6 +94,9 @@ class RuleSettings(SettingsModel):
         "for threshold rules: number of instances added at a time")
     scale_in_step: Annotated[int, Bounds(1, 100)] = setting("ScaleInStep", "instances", 1,
         "for threshold rules: number of instances removed at a time")
+    scale_changes_per_hour: Annotated[int, Bounds(5, 10_000)] = setting("ScaleChangesPerHour",
+        "whole number", 20, "number of changes of a plan that Azure allows within an hour; "
+        "scale-in leaves the last four of them for scale-out")
     minimum_capacity: Annotated[int, Bounds(1, 100)] = setting("MinimumCapacity", "instances", 1,
         "lower limit of the capacity")
     maximum_capacity: Annotated[int, Bounds(1, 100)] = setting("MaximumCapacity", "instances", 10,

@@ -306,6 +306,7 @@ ROWS = {
     "ScaleInCooldownSeconds": Row("77", (600, 77), cooldowns),
     "ScaleOutStep": Row("7", 7, "of.policy.until_known.step_out"),
     "ScaleInStep": Row("7", 7, "of.policy.until_known.step_in"),
+    "ScaleChangesPerHour": Row("7", 7, "of.guards.scale_changes_per_hour"),
     "MinimumCapacity": Row("7", 7, "of.limits.minimum"),
     "MaximumCapacity": Row("77", 77, "of.limits.maximum"),
     "AgeLimitMinutes": Row("77", 77, "of.goal.age_limit_minutes"),

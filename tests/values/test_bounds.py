@@ -10,6 +10,7 @@ from shared import autoscaling
 from shared.autoscaling import (
     Cooldown,
     Goal,
+    Guards,
     Limits,
     MetricValue,
     Observation,
@@ -139,6 +140,7 @@ def test_each_number_that_a_user_declares_has_bounds(declaration: type) -> None:
         ("MinimumSamples", Threshold, "minimum_samples"),
         ("ScaleOutStep", Threshold, "step_out"),
         ("ScaleInStep", Threshold, "step_in"),
+        ("ScaleChangesPerHour", Guards, "scale_changes_per_hour"),
         ("ScaleOutCooldownSeconds", Cooldown, "scale_out_seconds"),
         ("ScaleInCooldownSeconds", Cooldown, "scale_in_seconds"),
         ("MinimumCapacity", Limits, "minimum"),

@@ -335,8 +335,7 @@ def filling(capacity: int, context: Context) -> Limit | None:
     return Limit(seen.capacity, f"the change {way} instances is at {seen.capacity}: holding")
 
 
-SCALE_CHANGES_MAX, SPARED_CHANGES = 20, 4
-"""The changes of a plan that Azure allows within an hour, and how many of them scale-in leaves."""
+SPARED_CHANGES = 4
 HOUR_SECONDS = 3600
 
 
@@ -347,14 +346,15 @@ def recent_changes(desired: Desired | None, now: datetime) -> tuple[int, ...]:
     return tuple([each for each in times if end - HOUR_SECONDS < each <= end])
 
 
-def few_changes_left(desired: Desired | None, now: datetime) -> str:
+def few_changes_left(resource: Resource, desired: Desired | None, now: datetime) -> str:
     """Why scale-in waits for the limit of Azure; empty if it does not."""
-    times, most = recent_changes(desired, now), SCALE_CHANGES_MAX - SPARED_CHANGES
+    times, allowed = recent_changes(desired, now), resource.guards.scale_changes_per_hour
+    most = allowed - SPARED_CHANGES
     if len(times) < most:
         return ""
     until = datetime.fromtimestamp(times[-most] + HOUR_SECONDS, UTC)
     return (
-        f"{len(times)} changes within the last hour, of which Azure allows {SCALE_CHANGES_MAX}: "
+        f"{len(times)} changes within the last hour, of which Azure allows {allowed}: "
         f"no scale-in until {until:%H:%M:%S} UTC"
     )
 
@@ -362,7 +362,8 @@ def few_changes_left(desired: Desired | None, now: datetime) -> str:
 def scale_changes(capacity: int, context: Context) -> Limit | None:
     """No scale-in while few changes are left of those that Azure allows within an hour, because a
     scale-out may need them."""
-    current, why = context.seen.capacity, few_changes_left(context.desired, context.seen.now)
+    current = context.seen.capacity
+    why = few_changes_left(context.resource, context.desired, context.seen.now)
     return Limit(current, why) if why and capacity < current else None
 
 

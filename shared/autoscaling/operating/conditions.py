@@ -62,7 +62,7 @@ def conditions(
     decided = entry if entry and entry.kind is EntryKind.DECISION else None
     found = [
         *_action(state, decided, now),
-        *_plan(state, declared, now),
+        *_plan(resource, state, declared, now),
         *_silent(resource, state, now),
         *_disabled(resource, state, now),
         *_unfallen(resource, state, now),
@@ -134,7 +134,9 @@ def _action(
         yield LastingCondition("", WARNING, what, told, CHECK, incomplete)
 
 
-def _plan(state: ScalingState, declared: Limits, now: datetime) -> Iterator[LastingCondition]:
+def _plan(
+    resource: Resource, state: ScalingState, declared: Limits, now: datetime
+) -> Iterator[LastingCondition]:
     """What Azure says about the plan, and that few changes are left within the hour."""
     plan = state.plan or PlanFacts()
     if plan.unscalable:
@@ -150,7 +152,7 @@ def _plan(state: ScalingState, declared: Limits, now: datetime) -> Iterator[Last
         yield LastingCondition("autoscale", WARNING, plan.autoscale, meaning, todo, NewsKind.PLAN)
     for note in plan.notes(declared):
         yield LastingCondition("plan", INFO, note)
-    if why := few_changes_left(state.desired, now):
+    if why := few_changes_left(resource, state.desired, now):
         yield LastingCondition("", WARNING, why, todo="Lengthen the cooldowns.")
 
 

@@ -6,6 +6,7 @@ import json
 from collections.abc import AsyncIterator
 from dataclasses import asdict, replace
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any
 
 import pytest
@@ -15,7 +16,7 @@ from local.azure_apis.arm import ArmStandIn
 from local.azure_apis.loopback_server import HANG, Fault, Reply
 from local.azure_apis.plans import EP1, F1, FC1, I1V2, P1V3, S1, Plan, Sku
 from local.twins.autoscaling import MemoryReader, MemoryStateStore
-from shared.autoscaling import Cooldown, Limits, QueueMetric, Recommendation, Resource
+from shared.autoscaling import Cooldown, Guards, Limits, QueueMetric, Recommendation, Resource
 from shared.autoscaling.deciding.decide import EntryKind, decide
 from shared.autoscaling.declaring import ManualChange
 from shared.autoscaling.errors import CapacityDelayed, CapacityRefused
@@ -403,21 +404,28 @@ async def test_a_refusal_that_only_a_person_can_lift_is_final_and_told(
     assert EntryKind.CONFIRMED in kinds, "the app asks again once the cause is gone"
 
 
-async def test_the_last_changes_within_an_hour_are_left_for_scale_out(world: World) -> None:
-    world.arm.scale_changes_max = 20
+@pytest.mark.parametrize("allowed", [20, 10])
+async def test_the_last_changes_within_an_hour_are_left_for_scale_out(
+    world: World, allowed: int
+) -> None:
+    world.arm.scale_changes_max = allowed
+    wants = partial(wanting, guards=Guards(scale_changes_per_hour=allowed))
     for turn in range(40):
-        await world.minute(wanting(2 + turn % 2))
+        await world.minute(wants(2 + turn % 2))
     statuses = [put.status for put in world.arm.puts]
     assert set(statuses) == {202}, "Azure refuses nothing"
     capacity = world.arm.plan(ID).capacity
-    assert await world.minute(wanting(capacity + 1)) is EntryKind.CONFIRMED
-    assert (await world.shown(wanting(1)))["changes_last_hour"] == len(statuses) + 1
-    await world.minute(wanting(1))
+    assert await world.minute(wants(capacity + 1)) is EntryKind.CONFIRMED
+    assert (await world.shown(wants(1)))["changes_last_hour"] == len(statuses) + 1
+    await world.minute(wants(1))
     reason = (await world.store.log("plan-1"))[0].reason
-    assert "changes within the last hour, of which Azure allows 20: no scale-in until" in reason
+    assert (
+        f"changes within the last hour, of which Azure allows {allowed}: no scale-in until"
+        in reason
+    )
     world.now += timedelta(hours=1)
-    assert await world.minute(wanting(1)) is EntryKind.CONFIRMED
-    assert (await world.shown(wanting(1)))["changes_last_hour"] == 1
+    assert await world.minute(wants(1)) is EntryKind.CONFIRMED
+    assert (await world.shown(wants(1)))["changes_last_hour"] == 1
 
 
 async def test_a_plan_that_others_have_changed_too_often_is_waited_for(world: World) -> None:
