@@ -130,10 +130,8 @@ def received(samples: Samples) -> Samples:
 
     The earlier ones do not show what the instances can finish.
     """
-    for at in range(len(samples) - 1, -1, -1):
-        if samples[at].status:
-            return samples[at + 1 :]
-    return samples
+    disabled = [at for at, each in enumerate(samples) if each.status]
+    return samples[disabled[-1] + 1 :] if disabled else samples
 
 
 @lru_cache

@@ -135,9 +135,11 @@ def _standing(capacity: int, seen: Observation) -> int:
 def standstill(resource: Resource, state: ScalingState, now: datetime) -> tuple[str, bool]:
     """Which Service Bus entities that the policy reads are disabled, and whether it reads nothing
     else."""
-    aside = (resource.throughput.counted_metric, resource.guards.breaker_metric)
     read = said(resource.policy, "metric_names") or tuple(resource.metrics)
     found = {name: what for name in read if (what := _disabled(resource, state, name, now))}
+    if not found:
+        return "", False
+    aside = (resource.throughput.counted_metric, resource.guards.breaker_metric)
     is_all = all(name in found for name in read if name not in aside)
     return ", ".join(dict.fromkeys(found.values())), is_all
 
