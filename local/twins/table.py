@@ -7,7 +7,7 @@ from datetime import datetime
 from itertools import count
 from typing import Any
 
-from shared.storage.table_requests import Operation, Row, StoredRow
+from shared.storage.table_requests import Row, RowOperation, StoredRow
 from shared.storage.tables import ANY_VERSION, RowConflict, Table
 
 Keys = tuple[str, str]
@@ -59,7 +59,7 @@ class MemoryTable(Table):
     async def overwrite(self, row: Row) -> None:
         self._store(row)
 
-    async def submit(self, operations: Sequence[Operation]) -> Sequence[str]:
+    async def submit(self, operations: Sequence[RowOperation]) -> Sequence[str]:
         for each in operations:
             if each.method == "POST" or each.version not in (None, ANY_VERSION):
                 self._check(each.row, each.version)

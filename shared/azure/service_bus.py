@@ -10,16 +10,12 @@ from urllib.parse import quote
 from xml.etree.ElementTree import Element
 
 from azure.core.exceptions import AzureError, HttpResponseError, ResourceNotFoundError
-from azure.core.pipeline.policies import (
-    AsyncBearerTokenCredentialPolicy,
-    AsyncRetryPolicy,
-    UserAgentPolicy,
-)
+from azure.core.pipeline.policies import AsyncRetryPolicy
 from azure.core.rest import HttpRequest
-from azure.mgmt.core import AsyncARMPipelineClient
 from azure.servicebus.aio.management import ServiceBusAdministrationClient
 from azure.servicebus.management import QueueProperties, TopicProperties
 
+from shared.azure.arm import arm_client
 from shared.azure.credentials import credential_for
 from shared.azure.refusals import Access, AccessRefused, service_bus_access
 from shared.azure.transport import retry_after_seconds, transport_for
@@ -133,10 +129,7 @@ class ArmEntities:
 
     def __init__(self, endpoint: str, namespace_id: str) -> None:
         self._namespace_id = namespace_id
-        token = AsyncBearerTokenCredentialPolicy(credential_for(endpoint), f"{endpoint}/.default")
-        self._client: AsyncARMPipelineClient[Any, Any] = AsyncARMPipelineClient(
-            endpoint, policies=[UserAgentPolicy(), token], transport=transport_for(endpoint)
-        )
+        self._client = arm_client(endpoint)
 
     def access(self, entity: str) -> Access:
         return Access(f"{entity} of namespace {self._namespace_id}", "Monitoring Reader")

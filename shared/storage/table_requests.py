@@ -24,7 +24,10 @@ Row = dict[str, Any]
 """The properties of a row by name. One that is None is not written."""
 INT64, DOUBLE, TIME, BINARY = "Edm.Int64", "Edm.Double", "Edm.DateTime", "Edm.Binary"
 READERS: Mapping[str, Any] = {
-    **{INT64: int, DOUBLE: float, TIME: datetime.fromisoformat, BINARY: base64.b64decode}
+    INT64: int,
+    DOUBLE: float,
+    TIME: datetime.fromisoformat,
+    BINARY: base64.b64decode,
 }
 HEADERS = {
     "Accept": "application/json;odata=minimalmetadata",
@@ -48,7 +51,7 @@ class StoredRow(Row):
 
 
 @dataclass(frozen=True, slots=True)
-class Operation:
+class RowOperation:
     """A write of one row: POST inserts, PUT replaces, PATCH changes the given properties.
 
     The row must still have ``version``; ``*`` is any version. If ``version`` is None, PUT writes
@@ -67,10 +70,10 @@ class Operation:
         return HttpRequest(self.method, url, headers={**HEADERS, **match}, content=content)
 
 
-def put_operation(row: Row, version: str | None) -> Operation:
+def put_operation(row: Row, version: str | None) -> RowOperation:
     """An operation that replaces the row if it still has this version. If ``version`` is None, the
     operation inserts the row."""
-    return Operation("POST" if version is None else "PUT", row, version)
+    return RowOperation("POST" if version is None else "PUT", row, version)
 
 
 def whole(number: int) -> tuple[str, str]:
@@ -83,7 +86,7 @@ def row_url(table_url: str, *keys: str) -> str:
     return f"{table_url}(PartitionKey='{partition}',RowKey='{row}')"
 
 
-def transaction(account_url: str, table: str, operations: Sequence[Operation]) -> HttpRequest:
+def transaction(account_url: str, table: str, operations: Sequence[RowOperation]) -> HttpRequest:
     """The request that executes the operations, all of them or none."""
     batch, changes = f"batch_{uuid.uuid4()}", f"changeset_{uuid.uuid4()}"
     lines = [f"--{batch}", f"Content-Type: multipart/mixed; boundary={changes}", ""]

@@ -22,8 +22,8 @@ from shared.azure.transport import ServerTimeTransport, server_time
 from shared.settings.connections import StorageConnection
 from shared.storage.table_requests import (
     HEADERS,
-    Operation,
     Row,
+    RowOperation,
     StoredRow,
     error_of,
     literal,
@@ -156,9 +156,9 @@ class Table:
 
     async def overwrite(self, row: Row) -> None:
         """Insert or replace a row unconditionally."""
-        await self._write(Operation("PUT", row))
+        await self._write(RowOperation("PUT", row))
 
-    async def submit(self, operations: Sequence[Operation]) -> Sequence[str]:
+    async def submit(self, operations: Sequence[RowOperation]) -> Sequence[str]:
         """Execute operations on rows of one partition: all of them or none.
 
         Returns the new version of each row; that of a deleted row is empty. Raises RowConflict.
@@ -174,11 +174,11 @@ class Table:
         for start in range(0, len(distinct), TRANSACTION_ROWS_MAX):
             chunk = distinct[start : start + TRANSACTION_ROWS_MAX]
             try:
-                await self.submit([Operation("DELETE", row, ANY_VERSION) for row in chunk])
+                await self.submit([RowOperation("DELETE", row, ANY_VERSION) for row in chunk])
             except RowConflict:
                 for row in chunk:
                     with suppress(RowConflict):
-                        await self._write(Operation("DELETE", row, ANY_VERSION))
+                        await self._write(RowOperation("DELETE", row, ANY_VERSION))
 
     def now(self) -> datetime:
         """The service's time of the last response that this task received."""
@@ -190,7 +190,7 @@ class Table:
     async def close(self) -> None:
         await self._service.close()
 
-    async def _write(self, operation: Operation) -> str:
+    async def _write(self, operation: RowOperation) -> str:
         """Execute one operation, and return the new version of the row."""
         answer = await self._answer(operation.request(self._table_url), operation.row)
         return str(answer.headers.get("ETag", ""))

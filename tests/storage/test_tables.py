@@ -16,7 +16,7 @@ from local.azure_apis.loopback_server import LoopbackServer, Reply, Request
 from local.azurite import Azurite
 from shared.azure.refusals import AccessRefused
 from shared.settings.connections import StorageConnection
-from shared.storage.table_requests import Operation, Row, literal, put_operation, whole
+from shared.storage.table_requests import Row, RowOperation, literal, put_operation, whole
 from shared.storage.tables import RowConflict, Table, table_service
 
 KEYS = {"PartitionKey": "p'% ü", "RowKey": "r'|=:@ é"}
@@ -65,7 +65,7 @@ async def test_each_request_names_the_version_of_the_client(table: Table) -> Non
     table._send = lambda request: sent.append(request) or send(request)  # type: ignore
     row = {"PartitionKey": "p", "RowKey": "r"}
     await table.overwrite(row)
-    await table.submit([Operation("PUT", row)])
+    await table.submit([RowOperation("PUT", row)])
     await table.get("p", "r")
     await table.all_rows()
     expected = table._service.api_version
@@ -76,10 +76,10 @@ async def test_each_request_names_the_version_of_the_client(table: Table) -> Non
 async def test_a_transaction_writes_all_rows_or_none(table: Table) -> None:
     first, second, third = ({"PartitionKey": "all", "RowKey": each} for each in "123")
     inserted, _ = await table.submit(
-        [put_operation({**first, "n": 1}, None), Operation("PUT", second)]
+        [put_operation({**first, "n": 1}, None), RowOperation("PUT", second)]
     )
     changed, gone = await table.submit(
-        [Operation("PATCH", {**first, "m": 2}, inserted), Operation("DELETE", second, "*")]
+        [RowOperation("PATCH", {**first, "m": 2}, inserted), RowOperation("DELETE", second, "*")]
     )
     for version, row in ((inserted, first), (None, first), ("*", second)):
         with pytest.raises(RowConflict):
@@ -92,7 +92,7 @@ async def test_a_transaction_writes_all_rows_or_none(table: Table) -> None:
 async def test_an_error_of_the_service_keeps_its_status_and_its_code(table: Table) -> None:
     row = {"PartitionKey": "errors", "RowKey": "1"}
     with pytest.raises(HttpResponseError, match="InvalidDuplicateRow") as twice:
-        await table.submit([Operation("PUT", row), Operation("PUT", row)])
+        await table.submit([RowOperation("PUT", row), RowOperation("PUT", row)])
     assert (twice.value.status_code, twice.value.error_code) == (400, "InvalidDuplicateRow")  # type: ignore[attr-defined]
     assert await table.range("errors") == []
 
@@ -164,7 +164,7 @@ async def test_a_refusal_is_told_apart_by_the_code_in_its_body(
         table.create = lambda: asyncio.sleep(0)  # type: ignore[method-assign]
         row = {"PartitionKey": "p", "RowKey": "r"}
         with pytest.raises(error) as refused:
-            await table.submit([Operation("PUT", row)] * (1 + in_part))
+            await table.submit([RowOperation("PUT", row)] * (1 + in_part))
         if not in_part:
             with pytest.raises(error):
                 await table.overwrite(row)
@@ -186,5 +186,5 @@ async def test_a_transaction_without_all_its_answers_is_an_error() -> None:
     async with Answering(202, "--batch--") as server:
         cut = server.table
         with pytest.raises(HttpResponseError):
-            await cut.submit([Operation("PUT", {"PartitionKey": "p", "RowKey": "r"})])
+            await cut.submit([RowOperation("PUT", {"PartitionKey": "p", "RowKey": "r"})])
         await cut.close()

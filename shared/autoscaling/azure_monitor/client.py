@@ -24,9 +24,7 @@ from typing import Any
 from urllib.parse import quote, urlsplit
 
 from azure.core.exceptions import AzureError, HttpResponseError
-from azure.core.pipeline.policies import AsyncBearerTokenCredentialPolicy, UserAgentPolicy
 from azure.core.rest import HttpRequest
-from azure.mgmt.core import AsyncARMPipelineClient
 
 from shared.autoscaling.azure_monitor.queries import (
     DENIED_FOR,
@@ -45,9 +43,9 @@ from shared.autoscaling.azure_monitor.queries import (
 from shared.autoscaling.azure_monitor.source import AzureMonitorMetric
 from shared.autoscaling.azure_monitor.together import PlatformReading
 from shared.autoscaling.errors import ReadDenied, ReadFailed
-from shared.azure.credentials import credential_for
+from shared.azure.arm import ArmClient, arm_client
 from shared.azure.refusals import Access
-from shared.azure.transport import is_loopback, retry_after_seconds, transport_for
+from shared.azure.transport import is_loopback, retry_after_seconds
 from shared.values.redaction import redacting
 from shared.values.text import one_line, quoted
 
@@ -96,7 +94,7 @@ class AzurePlatformMetrics:
     ) -> None:
         endpoint = arm_endpoint.rstrip("/")
         self._endpoint, self._timeout_seconds, self._clock = endpoint, timeout_seconds, clock
-        self._clients: dict[str, AsyncARMPipelineClient[Any, Any]] = {}
+        self._clients: dict[str, ArmClient] = {}
         self._turns = asyncio.Semaphore(CONCURRENT_MAX)
         self._asked_at: dict[AzureMonitorMetric, datetime] = {}
         self._taken: dict[AzureMonitorMetric, Taken] = {}
@@ -259,16 +257,12 @@ class AzurePlatformMetrics:
         body = response.json()
         return json.loads(body) if isinstance(body, str) else body  # the service may encode twice
 
-    def _client(self, region: str) -> AsyncARMPipelineClient[Any, Any]:
+    def _client(self, region: str) -> ArmClient:
         """The client of the data plane in a region, or of Resource Manager without a region."""
         if region not in self._clients:
             address = batch_address(self._endpoint, region) if region else None
             endpoint, audience = address or (self._endpoint, self._endpoint)
-            credential = credential_for(endpoint)
-            token = AsyncBearerTokenCredentialPolicy(credential, f"{audience}/.default")
-            self._clients[region] = AsyncARMPipelineClient(
-                endpoint, policies=[UserAgentPolicy(), token], transport=transport_for(endpoint)
-            )
+            self._clients[region] = arm_client(endpoint, audience=audience)
         return self._clients[region]
 
 

@@ -133,7 +133,7 @@ class DecisionEntry(TypedDict):
 
 class ResourceStatus(TypedDict):
     """The state of a resource. An unknown value is null. ``changes_last_hour`` counts the changes
-    of the capacity by the app. Azure allows 20 within an hour."""
+    of the capacity by the app."""
 
     name: str
     target: PlanShown

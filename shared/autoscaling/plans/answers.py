@@ -78,7 +78,7 @@ usually means that another operation is running, or that no instance is availabl
 
 
 @dataclass(frozen=True, slots=True)
-class Refusal:
+class RefusalMeaning:
     """What a refusal means, and what to do. If it is not ``final``, the app tries again.
 
     If ``wait_seconds`` is set, nothing was changed, and the next attempt is worthwhile after it.
@@ -91,18 +91,18 @@ class Refusal:
     """The number of further instances that can be had, if there are fewer than requested."""
 
 
-def refusal(status: int | None, body: str, group: str) -> Refusal:
+def refusal(status: int | None, body: str, group: str) -> RefusalMeaning:
     """The meaning of an answer with this status and body."""
     if status is None or not 400 <= status < 500:  # the outcome is unknown, whatever the body says
-        return Refusal(final=False)
+        return RefusalMeaning(final=False)
     text = _plain(body)
     if re.search("maximum amount of scale changes", text, re.I):
-        return Refusal(CHANGES, final=False, wait_seconds=SCALE_CHANGES_WAIT_SECONDS)
+        return RefusalMeaning(CHANGES, final=False, wait_seconds=SCALE_CHANGES_WAIT_SECONDS)
     if advice := _by_body(status, text):
-        return Refusal(advice)
+        return RefusalMeaning(advice)
     if status in BY_STATUS:
-        return Refusal(BY_STATUS[status].format(group=group))
-    return Refusal(final=False, available=_available(text))
+        return RefusalMeaning(BY_STATUS[status].format(group=group))
+    return RefusalMeaning(final=False, available=_available(text))
 
 
 def _by_body(status: int, text: str) -> str:
@@ -144,8 +144,14 @@ def _available(text: str) -> int | None:
 ZONES_MIN = 2
 """https://learn.microsoft.com/azure/reliability/reliability-app-service; it was 3 before 2025."""
 MAXIMUM_BY_TIER: Mapping[str, int] = {
-    **{"basic": 3, "standard": 10, "premium": 20, "premiumv2": 30, "premiumv3": 30},
-    **{"premiumv4": 30, "isolated": 100, "isolatedv2": 100},
+    "basic": 3,
+    "standard": 10,
+    "premium": 20,
+    "premiumv2": 30,
+    "premiumv3": 30,
+    "premiumv4": 30,
+    "isolated": 100,
+    "isolatedv2": 100,
 }
 """https://learn.microsoft.com/azure/azure-resource-manager/management/azure-subscription-service-limits
 It counts only if the plan does not state its own maximum.

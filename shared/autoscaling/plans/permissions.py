@@ -6,23 +6,16 @@ https://learn.microsoft.com/rest/api/authorization/permissions/list-for-resource
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
-from azure.core.pipeline.policies import (
-    AsyncBearerTokenCredentialPolicy,
-    AsyncRetryPolicy,
-    UserAgentPolicy,
-)
+from azure.core.pipeline.policies import AsyncRetryPolicy
 from azure.core.rest import HttpRequest
-from azure.mgmt.core import AsyncARMPipelineClient
 
 from shared.autoscaling.declaring import AppServicePlan
 from shared.autoscaling.errors import CapacityRefused
 from shared.autoscaling.operating.permissions import NEEDED_TO_JOIN, Grant, grants, lacking
 from shared.autoscaling.plans.app_service import plan_access, plan_id
-from shared.azure.credentials import credential_for
+from shared.azure.arm import arm_client
 from shared.azure.refusals import Access
-from shared.azure.transport import transport_for
 from shared.values.redaction import redacting
 
 API_VERSION = "2022-04-01"
@@ -34,12 +27,7 @@ class ArmPermissions:
     """See Permissions. Listing permissions requires a permission that scaling does not need."""
 
     def __init__(self, endpoint: str) -> None:
-        token = AsyncBearerTokenCredentialPolicy(credential_for(endpoint), f"{endpoint}/.default")
-        self._client: AsyncARMPipelineClient[Any, Any] = AsyncARMPipelineClient(
-            endpoint,
-            policies=[UserAgentPolicy(), AsyncRetryPolicy(), token],
-            transport=transport_for(endpoint),
-        )
+        self._client = arm_client(endpoint, AsyncRetryPolicy())
 
     async def lacking(self, target: AppServicePlan) -> Sequence[str]:
         """The permissions that scaling needs and the identity does not have.

@@ -41,7 +41,7 @@ from shared.storage.row_values import (
     utc,
     value_of,
 )
-from shared.storage.table_requests import Operation, Row, put_operation
+from shared.storage.table_requests import Row, RowOperation, put_operation
 from shared.storage.tables import (
     TEXT_LENGTH_MAX,
     TRANSACTION_ROWS_MAX,
@@ -81,7 +81,7 @@ class TableStateStore:
     async def commit(
         self, snapshot: Snapshot, state: ScalingState, entries: Sequence[LogEntry] = ()
     ) -> None:
-        operations: list[Operation] = [
+        operations: list[RowOperation] = [
             put_operation(state_row(snapshot.resource_name, key, value), snapshot.version.get(key))
             for key, value in changed_rows(snapshot.state, state)
         ]
@@ -94,16 +94,16 @@ class TableStateStore:
         self, snapshot: Snapshot, override: Override | None, entry: LogEntry
     ) -> None:
         name, etag = snapshot.resource_name, snapshot.version.get(OVERRIDE_ROW)
-        operations: list[Operation] = [put_operation(log_row(entry), None)]
+        operations: list[RowOperation] = [put_operation(log_row(entry), None)]
         if override is not None:
             operations.append(put_operation(override_row(name, override), etag))
         elif etag is not None:
             row = {"PartitionKey": name, "RowKey": OVERRIDE_ROW}
-            operations.append(Operation("DELETE", row, etag))
+            operations.append(RowOperation("DELETE", row, etag))
         await self._submit(name, operations)
         self._wrote([entry], snapshot.state)
 
-    async def _submit(self, resource_name: str, operations: list[Operation]) -> None:
+    async def _submit(self, resource_name: str, operations: list[RowOperation]) -> None:
         try:
             await self._table.submit(operations)
         except RowConflict as error:

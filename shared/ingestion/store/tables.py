@@ -42,8 +42,8 @@ from shared.ingestion.store.rows import (
 )
 from shared.settings.connections import StorageConnection
 from shared.storage import tables as t
-from shared.storage.table_requests import Operation, put_operation, whole
 from shared.storage.table_requests import Row as TableRow
+from shared.storage.table_requests import RowOperation, put_operation, whole
 from shared.values.redaction import redacting
 from shared.values.text import one_line
 
@@ -214,7 +214,7 @@ def _row(kind: Kind[V], row: Any) -> Row[V] | None:
 async def _cause(
     table: t.Table,
     writes: Sequence[Write],
-    operations: Sequence[Operation],
+    operations: Sequence[RowOperation],
     conflict: t.RowConflict,
 ) -> Exception:
     """The error to raise: for a changed row, or else for an inserted row that exists."""
@@ -287,15 +287,15 @@ def _keys(kind: Kind[V], partition: str, value: V) -> TableRow:
     return {"PartitionKey": partition, "RowKey": row_key(kind, kind.key_of(value))}
 
 
-def operations_of(partition: str, write: Write) -> list[Operation]:
+def operations_of(partition: str, write: Write) -> list[RowOperation]:
     kind = write.kind
     if isinstance(write, Insert):
         return [put_operation(row_of(kind, partition, each), None) for each in write.values]
     if isinstance(write, Remove):
-        return [Operation("DELETE", _keys(kind, partition, write.value), write.version)]
+        return [RowOperation("DELETE", _keys(kind, partition, write.value), write.version)]
     row = row_of(kind, partition, write.value, write.only)
     if write.only:
-        return [Operation("PATCH", row, write.version)]
+        return [RowOperation("PATCH", row, write.version)]
     return [put_operation(row, write.version)]
 
 
