@@ -759,10 +759,9 @@ async def test_each_client_of_resource_manager_asks_for_a_token_of_its_own_cloud
 
     modules = (
         "autoscaling.plans.app_service",
-        "autoscaling.plans.permissions",
-        "autoscaling.azure_monitor.client",
-        "ingestion.hub.consumption_switch",
+        "azure.arm",
         "azure.service_bus",
+        "ingestion.hub.consumption_switch",
     )
     for module in modules:
         monkeypatch.setattr(f"shared.{module}.credential_for", lambda *_arguments: Credential())
