@@ -401,15 +401,15 @@ def reconcile(
     """Compare the desired with the actual capacity, and decide how to bring them together.
 
     1. If the app has not requested a capacity yet, there is nothing to do. 2. If the plan has the
-    desired capacity, the action is confirmed. 3. If no action of the app explains the capacity, the
-    capacity was set manually. The manual capacity is then adopted, or the desired capacity is
-    requested again with a new epoch. 4. If the plan has come closer to the target of a pending
-    action, that is progress. If the action was given up, it is confirmed in part. 5. A pending
-    action without progress ends after its deadline: it is confirmed in part, or fails. Before the
-    deadline, the action is sent again with the same epoch after each wait (see ActionTiming). The
-    reconciler sends actions only if the resource is in active mode, and only within its limits.
-    With ``decides=False``, actions are only confirmed, because another version of the rules is in
-    force.
+    desired capacity, the action is confirmed. 3. If an action that was replaced may have led to the
+    capacity, the confirmed action is reopened. 4. If no action of the app explains the capacity, it
+    was set manually. The manual capacity is then adopted, or the desired capacity is requested
+    again with a new epoch. 5. If the plan has come closer to the target of a pending action, that
+    is progress. If the action was given up, it is confirmed in part. 6. A pending action without
+    progress ends after its deadline: it is confirmed in part, or fails. Before the deadline, the
+    action is sent again with the same epoch after each wait (see ActionTiming). The reconciler
+    sends actions only if the resource is in active mode, and only within its limits. With
+    ``decides=False``, actions are only confirmed, because another version of the rules is in force.
     """
     desired, step = as_of(state, now).desired, None
     resource = within_plan(resource, state)
@@ -420,8 +420,8 @@ def reconcile(
         step = _reached(desired, now)
     elif not decides:
         return NO_CHANGE
-    elif changed := _changed_by_hand(resource, desired, actual, now, active=active):
-        step = changed, EntryKind.MANUAL_CHANGE, changed.reason
+    elif unexplained := _unexplained(resource, desired, actual, now, timing, active=active):
+        step = unexplained
     elif is_progress(desired, actual):
         step = _progress(resource.limits, desired, actual, now, timing)
     elif desired.pending:
@@ -446,15 +446,37 @@ def _reached(desired: Desired, now: datetime) -> Step | None:
     return done, EntryKind.CONFIRMED, reason
 
 
-def _changed_by_hand(
-    resource: Resource, desired: Desired, actual: int, now: datetime, *, active: bool
-) -> Desired | None:
+def _unexplained(
+    resource: Resource,
+    desired: Desired,
+    actual: int,
+    now: datetime,
+    timing: ActionTiming,
+    *,
+    active: bool,
+) -> Step | None:
     if not changed_by_hand(desired, actual):
         return None
+    if active and _is_late(desired, actual, now, timing):
+        undone = reopen(desired, actual, now)
+        return undone, EntryKind.REOPENED, f"the capacity is {actual}: {undone.last_error}"
     if resource.on_manual_change is ManualChange.ADOPT:
-        return adopt(desired, actual, now)
-    enforces = active and not desired.pending
-    return enforce(desired, actual, now, resource.limits) if enforces else None
+        changed = adopt(desired, actual, now)
+    elif active and not desired.pending:
+        changed = enforce(desired, actual, now, resource.limits)
+    else:
+        return None
+    return changed, EntryKind.MANUAL_CHANGE, changed.reason
+
+
+def _is_late(desired: Desired, actual: int, now: datetime, timing: ActionTiming) -> bool:
+    """True if the confirmed action replaced others, which are not sent any more but may still be
+    under way, and one of them leads to this capacity.
+    """
+    way = (desired.target, *desired.superseded)
+    ends_at = desired.requested_at + span(timing.deadline_seconds)
+    is_confirmed = desired.status is ActionStatus.CONFIRMED
+    return is_confirmed and now <= ends_at and min(way) <= actual <= max(way)
 
 
 def _progress(

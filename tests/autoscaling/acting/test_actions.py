@@ -519,6 +519,10 @@ LATE = ago(601)
 STOPPED = desired(target=15, previous=3, status=ActionStatus.FAILED, given_up=15)
 
 
+UNDONE = replace(confirmed(60, target=6), requested_at=ago(90), superseded=(2,))
+"""A confirmed action which replaced one to two instances."""
+
+
 def waiting(target: int, **changes: Any) -> Desired:
     """A pending action that was sent long ago, after a change by the app to four instances."""
     return desired(target=target, **{"sent_at": ago(600), "superseded": (4,), **changes})
@@ -562,6 +566,13 @@ def waiting(target: int, **changes: Any) -> Desired:
         (confirmed(900, target=6), 9, IN_2_TO_5, EntryKind.MANUAL_CHANGE, 5),
         (confirmed(900, target=6), 5, IN_2_TO_5, EntryKind.MANUAL_CHANGE, None),
         (replace(FAILED, previous=6), 4, IN_2_TO_5, EntryKind.MANUAL_CHANGE, 5),
+        # what a replaced action began may take effect until the deadline has passed
+        *[(UNDONE, actual, {}, EntryKind.REOPENED, 6) for actual in (2, 5)],
+        (UNDONE, 5, ENFORCE, EntryKind.REOPENED, 6),
+        *[(UNDONE, actual, {}, EntryKind.MANUAL_CHANGE, None) for actual in (1, 7)],
+        (UNDONE, 6, {}, None, None),
+        (replace(UNDONE, requested_at=LATE), 5, {}, EntryKind.MANUAL_CHANGE, None),
+        (replace(UNDONE, superseded=()), 5, {}, EntryKind.MANUAL_CHANGE, None),
         # in pieces, also if manual changes are set back
         *[
             (last, actual, {"limits": Limits(1, 20), **changes}, kind, sent)
@@ -658,6 +669,7 @@ def test_a_resource_that_is_not_active_is_watched_but_never_changed(mode: Mode) 
     assert kind(desired(), 3) is EntryKind.CONFIRMED
     assert kind(confirmed(900, target=3), 6) is EntryKind.MANUAL_CHANGE
     assert kind(confirmed(900, target=3), 6, **ENFORCE) is None
+    assert kind(UNDONE, 5) is EntryKind.MANUAL_CHANGE
 
 
 @pytest.mark.parametrize("last", [desired(), FAILED])
