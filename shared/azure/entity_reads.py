@@ -104,7 +104,7 @@ class EntityReads:
     ) -> None:
         self._entities, self._turns, self._monotonic = entities, turns, monotonic
         self._waits_until = monotonic()
-        self._run: defaultdict[Key, _Listing] | None = None
+        self._open = defaultdict[Key, _Listing](_Listing)
         self._single_until: dict[Key, float] = {}
         self._refused: dict[Key, int] = {}
 
@@ -112,13 +112,13 @@ class EntityReads:
         """The entity with this count. Raises NotNow and the errors of the service."""
         *above, name = (each.lower() for each in path)
         group = kind, *above
-        run = self._run = self._run or defaultdict(_Listing)
-        run[group].wanted[name].add(count)
+        listing = self._open[group]
+        listing.wanted[name].add(count)
         await asyncio.sleep(0)  # until all that are ready have named what they want
-        if self._run is run:
-            self._run = None
+        if self._open.get(group) is listing:
+            del self._open[group]
         until = asyncio.get_running_loop().time() + self._turns.seconds
-        listed = await self._listed(group, run[group], until - self._turns.seconds / 2)
+        listed = await self._listed(group, listing, until - self._turns.seconds / 2)
         if name in listed:
             return listed[name]
         return await self._ask(lambda: self._entities.read(kind, path), (*group, name), until)
