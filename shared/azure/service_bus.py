@@ -28,7 +28,6 @@ from shared.values.text import one_line, quoted
 ATOM = "{http://www.w3.org/2005/Atom}"
 SERVICE_BUS = "{http://schemas.microsoft.com/netservices/2010/10/servicebus/connect}"
 API_VERSION = "2021-11-01"
-DIGITS_MAX = 18
 WINDOW_SECONDS_MAX = 5.0
 RETRY_AFTER_SECONDS_MAX = 2.0
 """A client waits at most this long before it repeats a refused request. A longer wait would outlast
@@ -160,12 +159,8 @@ class NamespaceEntities:
 def _of_entry(kind: str, entry: Element) -> Entity:
     path = f"{ATOM}content/{SERVICE_BUS}{kind.capitalize()}Description"
     shown = [*entry.iterfind(f"{path}/*"), *entry.iterfind(f"{path}/{SERVICE_BUS}CountDetails/*")]
-    facts = {each.tag.rpartition("}")[2]: each.text or "" for each in shown}
-    return Entity({name: _number(text) for name, text in facts.items()})
-
-
-def _number(text: str) -> int | str:
-    return int(text) if text.isdecimal() and len(text) <= DIGITS_MAX else text
+    texts = {each.tag.rpartition("}")[2]: each.text or "" for each in shown}
+    return Entity({name: int(text) if text.isdecimal() else text for name, text in texts.items()})
 
 
 @redacting
@@ -192,18 +187,14 @@ class ArmEntities:
     async def pages(self, kind: str, *above: str) -> AsyncGenerator[Mapping[str, Entity], None]:
         """See NamespaceEntities."""
         url = self._url(kind, above, further=f"&$top={PAGE_SIZE}")
-        while True:
+        while urlsplit(url).hostname == self._host:
             answer = await self._get(url)
             page = dict[str, Entity]()
             for each in answer["value"]:
                 with suppress(AttributeError, LookupError, TypeError):  # it is read by itself
                     page[each["name"].replace("~", "/").lower()] = _of_resource(each)
             yield page
-            if not (further := answer.get("nextLink")):
-                return
-            url = self._client.format_url(further)
-            if urlsplit(url).hostname != self._host:
-                raise ValueError("nextLink leads to another host")
+            url = answer.get("nextLink") or ""
 
     def _url(self, kind: str, above: Sequence[str], name: str = "", further: str = "") -> str:
         topic = "".join(f"topics/{_segment(each)}/" for each in above)
