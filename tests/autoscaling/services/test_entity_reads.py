@@ -74,7 +74,7 @@ class Rig:
         self.reader = ServiceBusReader(
             ArmNamespace(self.arm.base_url, BUS) if self.by_arm else self.connection,
             lambda: self.now,
-            defaultdict(lambda: Turns(FAST)),
+            defaultdict(lambda: Turns(FAST, seconds=60)),
         )
 
     @property
@@ -146,7 +146,10 @@ async def test_subscriptions_of_one_topic_share_pages_and_the_status_of_the_topi
     assert {each.status for each in found if isinstance(each, MetricValue)} == {"topic Disabled"}
 
 
-async def test_known_topics_of_many_subscriptions_share_a_list(rig: Rig) -> None:
+async def test_known_topics_of_many_subscriptions_share_a_list(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(clients, "TOPIC_TIMEOUT_SECONDS", 60)
     subscriptions: list[ServiceBusSource] = []
     for n in range(40):
         rig.bus.declare_topic(f"topic-{n}")
@@ -254,7 +257,7 @@ async def test_a_throttled_list_is_no_reason_to_read_each(rig: Rig) -> None:
         ([{"name": "queue-001", "properties": {"status": "Active", "messageCount": 4}}], None),
         ({"a": 1}, None),
         (None, None),
-        ([], "https://elsewhere.example/subscriptions"),
+        ([], "https://localhost:{port}/subscriptions"),
         ([], 5),
     ],
 )
@@ -264,7 +267,8 @@ async def test_what_an_odd_list_of_resource_manager_does_not_count_is_read_by_it
     class Odd(LoopbackServer):
         def handle(self, request: Request) -> Reply:
             if request.path.endswith("/queues"):
-                return Reply(200, json.dumps({"value": value, "nextLink": link}))
+                further = link.format(port=self.port) if isinstance(link, str) else link
+                return Reply(200, json.dumps({"value": value, "nextLink": further}))
             return Reply(200, '{"properties": {"countDetails": {"activeMessageCount": 5}}}')
 
         def unauthorized(self, reason: str) -> Reply:
@@ -276,6 +280,26 @@ async def test_what_an_odd_list_of_resource_manager_does_not_count_is_read_by_it
         await reader.close()
         assert [each.value for each in found] == [5, 5, 5, 5]
         assert len(server.requests) == 1 + 4
+
+
+async def test_an_answer_that_asks_for_no_wait_does_not_end_the_wait_of_another() -> None:
+    class Throttling(LoopbackServer):
+        def handle(self, request: Request) -> Reply:
+            throttled = request.path.endswith("queue-000")
+            headers = {"Retry-After": "60"} if throttled else {}
+            return Reply(429 if throttled else 404, '{"error": {"code": "x"}}', headers=headers)
+
+        def unauthorized(self, reason: str) -> Reply:
+            raise AssertionError(reason)
+
+    async with Throttling() as server:
+        turns = defaultdict[str, Turns](lambda: Turns(FAST))
+        reader = ServiceBusReader(ArmNamespace(server.base_url, BUS), turns=turns)
+        apart = [*queues(1), ServiceBusSubscription("topic", "missing")]
+        await asyncio.gather(*map(reader.read, apart), return_exceptions=True)
+        with pytest.raises(ReadFailed, match="throttles requests: queue queue-000 is read in"):
+            await reader.read(apart[0])
+        await reader.close()
 
 
 # --- the share of the credits ---
