@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import timedelta
@@ -81,8 +81,18 @@ class BrokerAdministration(ServiceBusAdminStandIn):
         if isinstance(entity, Topic):
             texts = _topic_texts(entity)
             return Entity(entity.path, Kind.TOPIC, texts, counts, len(entity.subscriptions))
-        kind = Kind.SUBSCRIPTION if "/subscriptions/" in entity.path else Kind.QUEUE
+        kind = _kind(entity)
         return Entity(entity.path, kind, _queue_texts(entity, kind), counts)
+
+    def paths(self, kind: Kind) -> Iterator[str]:
+        entities = self.broker.namespace.entities
+        return (path for path, entity in entities.items() if _kind(entity) is kind)
+
+
+def _kind(entity: Queue | Topic) -> Kind:
+    if isinstance(entity, Topic):
+        return Kind.TOPIC
+    return Kind.SUBSCRIPTION if "/subscriptions/" in entity.path else Kind.QUEUE
 
 
 def _topic_texts(topic: Topic) -> Mapping[str, str]:

@@ -12,6 +12,9 @@ A plan with `asyncScalingEnabled` fills in `pieces`. Its operation is canceled o
 another `targetWorkerCount`. A PUT that repeats the `targetWorkerCount` of an earlier operation
 starts that operation again, whatever its `sku.capacity` says.
 https://learn.microsoft.com/azure/app-service/app-service-plan-manage
+
+Each request takes a token of its subscription, for reads or for writes, and is refused with 429 if
+there is none. Polls of an operation are reads.
 """
 
 import json
@@ -21,12 +24,15 @@ from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from enum import StrEnum
+from enum import IntEnum, StrEnum
+from math import ceil
 from typing import Any
 
 from local.azure_apis import arm_errors
+from local.azure_apis.limits import SUBSCRIPTION_READS, SUBSCRIPTION_WRITES, Bucket
 from local.azure_apis.loopback_server import LoopbackServer, Reply, Request
 from local.azure_apis.metrics import MetricsStandIn
+from local.azure_apis.pages import page
 from local.azure_apis.plans import Pieces, Plan, PlanId
 from local.azure_apis.service_bus_resources import ServiceBusResources
 from local.clock import Clock, utc_now
@@ -38,6 +44,11 @@ _PLAN = re.compile(
     r"/subscriptions/([^/]+)/resourceGroups/([^/]+)/providers/Microsoft\.Web/serverfarms/([^/]+)",
     re.IGNORECASE,
 )
+_PLANS = re.compile(
+    r"(/subscriptions/[^/]+)(/resourceGroups/[^/]+)?/providers/Microsoft\.Web/serverfarms",
+    re.IGNORECASE,
+)
+_SUBSCRIPTION = re.compile(r"/subscriptions/([^/]+)(?:/.*)?", re.IGNORECASE)
 _PERMISSIONS = re.compile(
     r"(/subscriptions/[^/]+/resourceGroups/[^/]+/providers/Microsoft\.Web/"
     r"(serverfarms|hostingEnvironments)/[^/]+)/providers/Microsoft\.Authorization/permissions",
@@ -108,6 +119,14 @@ class OperationForm(StrEnum):
         return next(form for form in OperationForm if form.path == path.lower())
 
 
+class RoleScope(IntEnum):
+    """Where the caller has its role, which decides which lists of plans it may read."""
+
+    PLAN = 0
+    RESOURCE_GROUP = 1
+    SUBSCRIPTION = 2
+
+
 class ArmStandIn(LoopbackServer):
     """ARM on 127.0.0.1 for `WebSiteManagementClient`.
 
@@ -163,6 +182,12 @@ class ArmStandIn(LoopbackServer):
         self.policy = ""
         """The name of a policy that refuses all changes; empty if there is none."""
         self._scale_changes: dict[str, deque[datetime]] = {}
+        self.role_scope = RoleScope.SUBSCRIPTION
+        self.left_out_of_lists: set[PlanId] = set()
+        """Plans that lists leave out."""
+        self.limits = {"reads": SUBSCRIPTION_READS, "writes": SUBSCRIPTION_WRITES}
+        """The limits of each subscription."""
+        self._buckets: dict[tuple[str, str], Bucket] = {}
 
     @property
     def puts(self) -> tuple[PutRecord, ...]:
@@ -186,6 +211,22 @@ class ArmStandIn(LoopbackServer):
         return arm_errors.unauthorized(reason)
 
     def handle(self, request: Request) -> Reply:
+        match = _SUBSCRIPTION.fullmatch(request.path)
+        if match is None:
+            return self._handled(request)
+        kind = "reads" if request.method == "GET" else "writes"
+        key = (match[1].lower(), kind)
+        bucket = self._buckets.setdefault(key, Bucket(self.limits[kind], request.time))
+        seconds = bucket.seconds_until_taken(request.time)
+        reply = (
+            arm_errors.subscription_throttled(request.method, request.path, ceil(seconds))
+            if seconds
+            else self._handled(request)
+        )
+        remaining = {f"x-ms-ratelimit-remaining-subscription-{kind}": str(int(bucket.tokens))}
+        return replace(reply, headers={**reply.headers, **remaining})
+
+    def _handled(self, request: Request) -> Reply:
         self._settle(request.time)
         if reply := self.metrics.reply(request) or self.service_bus.reply(request):
             return reply
@@ -193,6 +234,8 @@ class ArmStandIn(LoopbackServer):
             return self._on_plan(request, PlanId(*match.groups()))
         if request.method != "GET":
             return _method_not_allowed(request.method)
+        if match := _PLANS.fullmatch(request.path):
+            return self._list(request, RoleScope(1 if match[2] else 2))
         if match := _PERMISSIONS.fullmatch(request.path):
             return self._permissions(joins="hostingenvironments" in match[1].lower())
         if _AUTOSCALE_SETTINGS.fullmatch(request.path):
@@ -229,6 +272,19 @@ class ArmStandIn(LoopbackServer):
         if request.method == "PUT":
             return self._put(request, plan)
         return _method_not_allowed(request.method)
+
+    def _list(self, request: Request, scope: RoleScope) -> Reply:
+        if self.role_scope < scope:
+            return arm_errors.may_not_list("plans")
+        inside = request.path.lower().removesuffix("/providers/microsoft.web/serverfarms") + "/"
+        left_out = {plan.key for plan in self.left_out_of_lists}
+        found = [key for key in self._plans if key.startswith(inside) and key not in left_out]
+        try:
+            some, next_url = page(found, request.query, f"{self.base_url}{request.path}")
+        except ValueError as error:
+            return arm_errors.bad_request(f"The query is not valid: {error}")
+        value = [self._shown(self._plans[key].id) for key in some]
+        return Reply(200, json.dumps({"value": value, "nextLink": next_url}))
 
     def _get(self, plan: PlanId) -> Reply:
         if plan.key not in self._plans:
@@ -331,7 +387,8 @@ class ArmStandIn(LoopbackServer):
         for key, operation in list(self._running.items()):
             reached = operation.reached(now)
             if operation.done_at is None or operation.done_at > now:
-                self._plans[key] = replace(self._plans[key], capacity=reached)
+                if reached != self._plans[key].capacity:
+                    self._plans[key] = replace(self._plans[key], capacity=reached)
                 continue
             del self._running[key]
             pieces, properties = operation.pieces, dict(operation.plan.properties)

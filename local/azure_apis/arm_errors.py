@@ -216,6 +216,22 @@ def bad_request(message: str) -> Reply:
     return front_door_error(400, "InvalidRequestContent", message)
 
 
+def subscription_throttled(method: str, path: str, retry_after_seconds: int) -> Reply:
+    """429: the caller sent more requests to the subscription than Resource Manager accepts."""
+    parts = path.strip("/").split("/")
+    kinds = "/".join(
+        part for n, part in enumerate(parts) if n % 2 == 0 or parts[n - 1] == "providers"
+    )
+    return front_door_error(
+        429,
+        "SubscriptionRequestsThrottled",
+        f"Number of requests for subscription '{parts[1]}' and operation "
+        f"'{method}/{kinds.upper()}' exceeded the backend storage limit. Please try again after "
+        f"'{retry_after_seconds}' seconds.",
+        {"Retry-After": str(retry_after_seconds)},
+    )
+
+
 def may_not_list(what: str) -> Reply:
     return front_door_error(403, "AuthorizationFailed", f"no permission to list {what}")
 

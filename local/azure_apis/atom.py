@@ -1,7 +1,7 @@
 """Writes the Atom XML in which Service Bus describes its entities. Pure."""
 
 import xml.etree.ElementTree as ET
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from xml.sax.saxutils import escape, quoteattr
 
@@ -62,11 +62,16 @@ def entry(entity: Entity, now: datetime, base_url: str) -> str:
     )
 
 
-def empty_feed(url: str) -> str:
-    """The service's answer for an entity that does not exist."""
+def feed(url: str, entries: Iterable[str] = (), next_url: str | None = None) -> str:
+    """A page of a list. Without entries, it is also the answer for an entity that does not exist.
+
+    The client takes the second link for the next page.
+    """
+    following = f'<link rel="next" href={quoteattr(next_url)}/>' if next_url else ""
     return (
         f'<feed xmlns="{ATOM}"><title type="text">Publicly Listed Services</title>'
-        f'<id>{escape(url)}</id><link rel="self" href={quoteattr(url)}/></feed>'
+        f'<id>{escape(url)}</id><link rel="self" href={quoteattr(url)}/>{following}'
+        f"{''.join(entries)}</feed>"
     )
 
 

@@ -7,7 +7,7 @@ tokens, delays replies and applies faults.
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -73,8 +73,8 @@ class LoopbackServer(ABC):
     """An HTTP server during an `async with`. Port 0 takes a free port.
 
     `delay_seconds` delays every reply. `fail_next` arms faults. `requests` holds the latest
-    requests, oldest first. With an `audience`, only tokens of Microsoft Entra ID for it are
-    accepted, which expire by `token_clock`; else any.
+    requests, oldest first; `answered` counts them all by method and status. With an `audience`,
+    only tokens of Microsoft Entra ID for it are accepted, which expire by `token_clock`; else any.
     """
 
     def __init__(self, *, port: int = 0, clock: Clock = utc_now) -> None:
@@ -84,6 +84,7 @@ class LoopbackServer(ABC):
         self.token_clock: Clock = utc_now
         self.delay_seconds = 0.0
         self.requests: deque[Request] = deque(maxlen=REQUESTS_KEPT_MAX)
+        self.answered: Counter[tuple[str, int]] = Counter()
         self._faults = FaultSwitches[Fault]()
         self._closing = asyncio.Event()
         self._runner: web.ServerRunner | None = None
@@ -137,6 +138,7 @@ class LoopbackServer(ABC):
         reply = self._answer(request)
         await self._wait(None if reply is None else self.delay_seconds)
         reply = reply or Reply(503)
+        self.answered[request.method, reply.status] += 1
         date = format_datetime(self.clock().astimezone(UTC), usegmt=True)
         return web.Response(
             status=reply.status,

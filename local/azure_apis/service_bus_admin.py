@@ -1,16 +1,18 @@
 """Service Bus administration over HTTP for `ServiceBusAdministrationClient`: the properties and
-message counts of one queue, topic or subscription.
+message counts of one queue, topic or subscription, and lists of them in pages.
 
-Lists, changes and rules are refused. The status of an entity is only told: the broker goes on
-delivering. As in Azure, the answer for an entity that does not exist is
-status 200 with a feed without entries.
+Each request costs credits of the namespace. Changes and rules are refused. The status of an entity
+is only told: the broker goes on delivering. As in Azure, the answer for an entity that does not
+exist is status 200 with a feed without entries.
 """
 
 import re
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from local.azure_apis import atom
 from local.azure_apis.entities import CountsProvider, Entity, EntityCounts, Kind
+from local.azure_apis.limits import MANAGEMENT_CREDITS, Credits
 from local.azure_apis.loopback_server import (
     HOST,
     Fault,
@@ -18,10 +20,16 @@ from local.azure_apis.loopback_server import (
     Reply,
     Request,
 )
+from local.azure_apis.pages import page
 from local.clock import Clock, utc_now
 
 _RULES = re.compile(r".+/subscriptions/[^/]+/rules(/.*)?", re.IGNORECASE)
-_LIST = re.compile(r"\$resources/.*|.+/subscriptions", re.IGNORECASE)
+_LIST = re.compile(r"\$resources/(queues|topics)|(.+)/subscriptions", re.IGNORECASE)
+_THROTTLED_SECONDS = 2
+_THROTTLED = (
+    "The request was terminated because the namespace is being throttled. Error code: 50009. "
+    f"Please wait {_THROTTLED_SECONDS} seconds and try again."
+)
 
 
 def refusal(status: int, detail: str = "refused", retry_after_seconds: int | None = None) -> Fault:
@@ -40,6 +48,12 @@ class ServiceBusAdminStandIn(LoopbackServer):
         self.entities: dict[str, Entity] = {}
         """The entities declared here, by lower-case path: Service Bus ignores case."""
         self._statuses: dict[str, str] = {}
+        self.credits = Credits()
+        self.may_list = True
+        """A right on one entity allows no list."""
+        self.left_out_of_lists: set[str] = set()
+        """The lower-case paths of entities that lists leave out, as lists of many entities do in
+        Azure: https://github.com/Azure/azure-sdk-for-net/issues/37985"""
 
     @property
     def connection_string(self) -> str:
@@ -81,6 +95,25 @@ class ServiceBusAdminStandIn(LoopbackServer):
             entity, counts=counts or EntityCounts(), subscription_count=subscription_count
         )
 
+    def listed(
+        self, kind: Kind, topic: str, query: Mapping[str, str], url: str
+    ) -> tuple[Sequence[Entity], str | None]:
+        """One page of the entities of a kind, in alphabetical order, and the address of the next.
+
+        Subscriptions are those of the topic. KeyError if the topic does not exist, ValueError if
+        the query is not valid.
+        """
+        if kind is Kind.SUBSCRIPTION and self.find(topic) is None:
+            raise KeyError(topic)
+        below = f"{topic}/subscriptions/".lower() if kind is Kind.SUBSCRIPTION else ""
+        named = set(self.paths(kind)) - self.left_out_of_lists
+        some, next_url = page(sorted(p for p in named if p.startswith(below)), query, url)
+        return [each for path in some if (each := self.described(path))], next_url
+
+    def paths(self, kind: Kind) -> Iterator[str]:
+        """The lower-case paths of all entities of a kind."""
+        return (path for path, entity in self.entities.items() if entity.kind is kind)
+
     def unauthorized(self, reason: str) -> Reply:
         return _error(401, f"MalformedToken: {reason}")
 
@@ -90,12 +123,28 @@ class ServiceBusAdminStandIn(LoopbackServer):
             return _error(501, "rules are not supported here: a subscription gets every message")
         if request.method != "GET":
             return _error(405, f"{request.method} is not supported here: declare entities in code")
-        if _LIST.fullmatch(path):
-            return _error(501, "lists are not supported here")
+        if not self.credits.take(MANAGEMENT_CREDITS, request.time):
+            return _error(429, _THROTTLED, _THROTTLED_SECONDS)
+        if match := _LIST.fullmatch(path):
+            return self._list(request, match[1], match[2] or "")
         entity = self.described(path)
         if entity is None:
-            return _xml(atom.empty_feed(f"{self.base_url}/{path}"), "feed")
+            return _xml(atom.feed(f"{self.base_url}/{path}"), "feed")
         return _xml(atom.entry(entity, request.time, self.base_url), "entry")
+
+    def _list(self, request: Request, name: str | None, topic: str) -> Reply:
+        if not self.may_list:
+            return _error(401, "Manage,EntityRead claims required for this operation.")
+        kind = Kind.SUBSCRIPTION if name is None else Kind[name.upper().removesuffix("S")]
+        url = f"{self.base_url}{request.path}"
+        try:
+            some, next_url = self.listed(kind, topic, request.query, url)
+        except KeyError:
+            return _error(404, f"No such topic: {topic}")
+        except ValueError as error:
+            return _error(400, f"The query is not valid: {error}")
+        entries = [atom.entry(each, request.time, self.base_url) for each in some]
+        return _xml(atom.feed(url, entries, next_url), "feed")
 
     def _declare(self, entity: Entity) -> None:
         self.entities[entity.path.lower()] = entity

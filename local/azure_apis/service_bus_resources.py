@@ -1,7 +1,8 @@
 """Queues, topics and subscriptions of Service Bus namespaces as Azure Resource Manager shows them.
 
-Only GET of one entity is supported. A slash in a name is written as a tilde.
+Only GET of one entity and of a list is supported. A slash in a name is written as a tilde.
 https://learn.microsoft.com/rest/api/servicebus/controlplane-stable/subscriptions/get
+https://learn.microsoft.com/rest/api/servicebus/controlplane-stable/queues/list-by-namespace
 """
 
 import json
@@ -14,11 +15,13 @@ from local.azure_apis.entities import Entity, EntityCounts, Kind
 from local.azure_apis.loopback_server import Reply, Request
 from local.azure_apis.service_bus_admin import ServiceBusAdminStandIn
 
-_ENTITY = re.compile(
+_NAMESPACE = (
     r"(/subscriptions/[^/]+/resourceGroups/[^/]+/providers/Microsoft\.ServiceBus/namespaces/[^/]+)"
-    r"/(?:queues|topics)/([^/]+(?:/subscriptions/[^/]+)?)",
-    re.IGNORECASE,
 )
+_ENTITY = re.compile(
+    rf"{_NAMESPACE}/(?:queues|topics)/([^/]+(?:/subscriptions/[^/]+)?)", re.IGNORECASE
+)
+_LIST = re.compile(rf"{_NAMESPACE}/(?:(queues|topics)|topics/([^/]+)/subscriptions)", re.IGNORECASE)
 
 
 class ServiceBusResources:
@@ -34,8 +37,9 @@ class ServiceBusResources:
         self._namespaces[namespace_id.lower()] = namespace
 
     def reply(self, request: Request) -> Reply | None:
-        """The answer to a request for an entity; None if the request is another one."""
-        match = _ENTITY.fullmatch(request.path)
+        """The answer to a request for an entity or a list; None if the request is another one."""
+        listed = _LIST.fullmatch(request.path)
+        match = listed or _ENTITY.fullmatch(request.path)
         if match is None or request.method != "GET":
             return None
         if not self.readable:
@@ -48,12 +52,29 @@ class ServiceBusResources:
         namespace = self._namespaces.get(match[1].lower())
         if namespace is None:
             return arm_errors.front_door_error(404, "ResourceNotFound", "No such namespace.")
+        if listed is not None:
+            return _list(request, namespace, listed[2], (listed[3] or "").replace("~", "/"))
         entity = namespace.described(match[2].replace("~", "/"))
         if entity is None:
             return arm_errors.front_door_error(
                 404, "NotFound", f"The requested resource {match[2]} does not exist."
             )
         return Reply(200, json.dumps(_shown(request.path, entity)))
+
+
+def _list(
+    request: Request, namespace: ServiceBusAdminStandIn, name: str | None, topic: str
+) -> Reply:
+    kind = Kind.SUBSCRIPTION if name is None else Kind[name.upper().removesuffix("S")]
+    url = f"https://{request.headers['host']}{request.path}"
+    try:
+        some, next_url = namespace.listed(kind, topic, request.query, url)
+    except KeyError:
+        return arm_errors.front_door_error(404, "NotFound", f"There is no topic {topic}.")
+    except ValueError as error:
+        return arm_errors.front_door_error(400, "BadRequest", f"The query is not valid: {error}")
+    value = [_shown(f"{request.path}/{each.title.replace('/', '~')}", each) for each in some]
+    return Reply(200, json.dumps({"value": value} | ({"nextLink": next_url} if next_url else {})))
 
 
 def _shown(resource_id: str, entity: Entity) -> Mapping[str, Any]:

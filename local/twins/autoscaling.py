@@ -245,4 +245,7 @@ class MemoryReader:
     def now(self) -> datetime:
         return self._clock()
 
+    def advice(self) -> Sequence[str]:
+        return ()
+
     async def close(self) -> None: ...

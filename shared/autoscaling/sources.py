@@ -54,6 +54,10 @@ class Services(Protocol):
         """The time by the app's own clock."""
         ...
 
+    def advice(self) -> Sequence[str]:
+        """Rights that would have saved many requests so far."""
+        ...
+
     async def close(self) -> None: ...
 
 

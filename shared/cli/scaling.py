@@ -100,10 +100,12 @@ async def validate(
     """Check the rules and the settings."""
     resources = _named(app, resource)
     checks: list[dict[str, Any]] = []
+    advice: Sequence[str] = ()
     if connect:
         timeout = app.settings.source_timeout_seconds
         access = (app.scaling.reader, app.scaling.permissions, app.scaling.store)
         checks = await connected.check_all(resources, *access, timeout)
+        advice = app.scaling.reader.advice()
         if app.settings.ingestion.hub is not None:
             checks += await app.ingestion.check_hub()
         checks = [
@@ -117,7 +119,7 @@ async def validate(
             for each in resources
             if (told := first_hour(each))
         ],
-        "warnings": [*app.warnings, *failing_policies(resources)],
+        "warnings": [*app.warnings, *failing_policies(resources), *advice],
         "checks": checks,
     }
     return answer, tables.checks

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cached_property
+from functools import cached_property, partial
 
 from shared.autoscaling.acting.actions import ActionTiming
 from shared.autoscaling.azure_monitor.together import PlatformMetrics
@@ -24,6 +24,8 @@ from shared.settings.connections import ArmNamespace, ServiceBusConnection
 from shared.values.measurements import MetricValue
 from shared.wiring.parts import Parts
 
+TURN_SHARE = 0.8
+"""A count must have its turn to be read within this share of the time limit of its source."""
 SEND_SECONDS_MAX = 20
 """A function stops sending messages to a queue after this time, and fails."""
 
@@ -53,8 +55,10 @@ class ScalingParts(Parts):
     @cached_property
     def reader(self) -> Services:
         from shared.autoscaling.services.clients import AzureReader  # noqa: PLC0415  heavy to import
+        from shared.azure.entity_reads import Turns  # noqa: PLC0415  heavy to import
 
         settings = self._app.settings
+        seconds = settings.source_timeout_seconds * TURN_SHARE
         return self._app.open(
             AzureReader,
             settings.storage,
@@ -63,6 +67,7 @@ class ScalingParts(Parts):
             self._breaker,
             lambda: self.platform_metrics,
             self._app.now,
+            partial(Turns, settings.service_bus_credits_per_second, seconds),
         )
 
     def _bus(self, connection: str) -> ServiceBusConnection | ArmNamespace:

@@ -19,6 +19,7 @@ from local.azure_apis.arm import ArmStandIn
 from local.azure_apis.plans import P1V3, Plan, PlanId
 from local.azurite import Azurite
 from shared.autoscaling.flows import scaling_logic
+from shared.autoscaling.services.clients import AzureReader
 from shared.cli.command import DONE, FAILED, WRONG
 from shared.cli.main import main
 from shared.values.measurements import CAPACITY_METRIC, Metric, MetricValue
@@ -110,6 +111,15 @@ async def test_validate_checks_every_source_and_permission(
     failed = [c for c in json.loads(capsys.readouterr().out)["checks"] if not c["ok"]]
     assert [c["what"] for c in failed] == ["plan plan-1"]
     assert "Microsoft.Web/serverfarms/write" in failed[0]["told"]
+
+
+async def test_validate_with_connect_advises_the_rights_that_would_save_requests(
+    run: Run, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(AzureReader, "advice", lambda _: ["Bus: 150 entities are read one by one"])
+    for options, warnings in ((["--connect"], ["Bus: 150 entities are read one by one"]), ([], [])):
+        assert await run("validate", *options, "--json") == DONE
+        assert json.loads(capsys.readouterr().out)["warnings"] == warnings
 
 
 async def test_validate_says_what_happens_until_the_throughput_is_known(

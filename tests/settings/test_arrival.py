@@ -134,6 +134,11 @@ def made(cls: Any, path: str, argument: str) -> Callable[[App], object]:
     return lambda app: given(cls, lambda: attrgetter(path)(app))[argument]
 
 
+def reading_turns(app: App) -> tuple[float, float]:
+    turns = given(AzureReader, lambda: app.scaling.reader)["turns"]()
+    return turns._spacing, round(turns.seconds, 6)
+
+
 def backlog(app: App) -> object:
     (source,) = (s for s in of(app).metrics.values() if isinstance(s, ServiceBusSubscription))
     return source
@@ -329,6 +334,9 @@ ROWS = {
         ("https://management.azure.com", NAMESPACE_ID),
         lambda app: app.scaling._bus("ServiceBusConnection"),
         COUNTED,
+    ),
+    "ServiceBusCreditsPerSecond": Row(
+        "50", (0.2, 5.6), reading_turns, {"SourceTimeoutSeconds": "7"}
     ),
     "PlanningStepSeconds": Row("77", 77, "of.policy.step_seconds"),
     "DryRun": Row("true", Mode.DRY_RUN, "of.mode"),

@@ -7,7 +7,7 @@ Sources, all below learn.microsoft.com/azure/service-bus-messaging:
 - service-bus-quotas: names of entities ignore case.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from uuid import uuid4
@@ -57,6 +57,11 @@ class Namespace:
         subscription = Queue(path, properties or QueueProperties(), self._new_token)
         self._add(path, subscription)
         parent.subscriptions[name.lower()] = subscription
+
+    @property
+    def entities(self) -> Mapping[str, Entity]:
+        """All entities by lower-case path."""
+        return self._entities
 
     def entity(self, path: str) -> Entity:
         entity = self._entities.get(path.lower())

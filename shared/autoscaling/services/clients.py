@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from azure.core.exceptions import AzureError, HttpResponseError, ResourceNotFoundError
+from azure.core.exceptions import HttpResponseError, ResourceNotFoundError
 
 from shared.autoscaling.azure_monitor.source import AzureMonitorMetric
 from shared.autoscaling.azure_monitor.together import PlatformMetrics, Together
@@ -18,8 +19,9 @@ from shared.autoscaling.errors import ReadFailed
 from shared.autoscaling.ports import CapacityControl
 from shared.autoscaling.services.documents import WebDocuments
 from shared.autoscaling.sources import ServiceBusSource, Source, StorageQueue
+from shared.azure.entity_reads import UNREADABLE, EntityReads, NotNow, Turns
 from shared.azure.refusals import Access, AccessRefused, queue_access
-from shared.azure.transport import retry_after_seconds, server_time
+from shared.azure.transport import server_time
 from shared.settings.connections import ArmNamespace, ServiceBusConnection, StorageConnection
 from shared.values.measurements import DISABLED, OF_TOPIC, MetricValue
 from shared.values.redaction import redacting
@@ -30,6 +32,8 @@ if TYPE_CHECKING:
 
 TOPIC_SECONDS, TOPIC_KNOWN_SECONDS = 60, 600
 TOPIC_TIMEOUT_SECONDS = 3.0
+AT_ONCE_MAX = 50
+"""The most requests to one storage account at a time."""
 
 
 @redacting
@@ -44,6 +48,7 @@ class AzureReader:
         breaker: Callable[[], Awaitable[MetricValue]],
         platform: Callable[[], PlatformMetrics],
         now: Callable[[], datetime],
+        turns: Callable[[], Turns] = Turns,
     ) -> None:
         self._storage = storage
         self._service_bus = service_bus
@@ -54,21 +59,28 @@ class AzureReader:
         self._readers: dict[tuple[type, str], Any] = {}
         self._closed = False
         self._now = now
+        self._turns = defaultdict[str, Turns](turns)
 
     async def message_count(self, source: ServiceBusSource) -> MetricValue:
-        return await self._read(ServiceBusReader, self._service_bus, source)
+        return await self._read(ServiceBusReader, self._service_bus, source, turns=self._turns)
 
     async def queue_length(self, source: StorageQueue) -> MetricValue:
         return await self._read(StorageQueueReader, self._storage, source)
 
     async def _read(
-        self, reader: type[Any], connection: Callable[[str], Any], source: Source
+        self, reader: type[Any], connection: Callable[[str], Any], source: Source, **options: Any
     ) -> MetricValue:
         self._check_open()
         key = reader, source.connection
         if key not in self._readers:
-            self._readers[key] = reader(connection(source.connection))
+            self._readers[key] = reader(connection(source.connection), **options)
         return await self._readers[key].read(source)  # type: ignore[no-any-return]
+
+    def advice(self) -> Sequence[str]:
+        named = [
+            (name, each) for (kind, name), each in self._readers.items() if kind is ServiceBusReader
+        ]
+        return [f"{name}: {text}" for name, each in named if (text := each.advice())]
 
     async def capacity(self, plan: AppServicePlan) -> MetricValue:
         return await self._control.describe(plan)
@@ -121,58 +133,69 @@ class ServiceBusReader:
     whether anything can be received from them.
 
     Nothing can be received from the subscriptions of a disabled topic, so each topic is read, too,
-    every ``TOPIC_SECONDS``. While the namespace asks to wait, nothing is read.
+    every ``TOPIC_SECONDS``.
     """
 
     def __init__(
         self,
         connection: ServiceBusConnection | ArmNamespace,
         monotonic: Callable[[], float] = time.monotonic,
+        turns: Mapping[str, Turns] | None = None,
     ) -> None:
         from shared.azure.service_bus import ArmEntities, NamespaceEntities  # noqa: PLC0415  heavy
 
+        namespace = connection[1] if isinstance(connection, ArmNamespace) else connection.host
+        own = Turns() if turns is None else turns[namespace.lower()]
         self._entities: ArmEntities | NamespaceEntities = (
             ArmEntities(*connection)
             if isinstance(connection, ArmNamespace)
-            else NamespaceEntities(connection)
+            else NamespaceEntities(connection, own.take)
         )
+        self._reads = EntityReads(self._entities, own, monotonic)
+        self.advice = self._reads.advice
         self._topics: dict[str, tuple[float, asyncio.Task[None]]] = {}
         self._topic_statuses: dict[str, tuple[float, str]] = {}
         self._monotonic = monotonic
-        self._waits_until = monotonic()
 
     async def read(self, source: ServiceBusSource) -> MetricValue:
         kind, *path = source.place
         name, where = f"{kind} {'/'.join(path)}", f"the namespace of {source.connection}"
-        if (seconds := self._waits_until - self._monotonic()) > 0:
-            raise ReadFailed(f"{where} throttles requests: {name} is read in {seconds:.0f} s")
+        topic = path[0].lower() if kind == "subscription" else ""
+        if topic in self._topic_statuses:  # it exists, so those of many may share a list
+            self._topic_read(topic)
+        counted = source.counted.replace("_", "")
         with _answering(self._entities.access(name), f"{name} does not exist in {where}"):
             try:
-                count, status = await self._entities.read(kind, path, source.counted)
-            except HttpResponseError as error:
-                self._waits_until = self._monotonic() + (retry_after_seconds(error.response) or 0)
-                raise
+                found = await self._reads.read(kind, path, counted)
+            except NotNow as error:
+                raise ReadFailed(str(error).format(where=where, name=name)) from error
+            count = found.count(counted)
         if count is None:
             raise ReadFailed(f"{where} did not return the count of {name}: it may be throttling")
-        if status not in DISABLED and kind == "subscription":
-            status = OF_TOPIC + await self._topic_status(path[0].lower())
-        return MetricValue(server_time(), float(count), status if status in DISABLED else "")
+        status = found.status
+        if status not in DISABLED and topic:
+            await asyncio.shield(self._topic_read(topic))
+            status = OF_TOPIC + self._topic_status(topic)
+        return MetricValue(found.time, float(count), status if status in DISABLED else "")
 
-    async def _topic_status(self, topic: str) -> str:
-        """The last known status of the topic, which all its subscriptions share; empty if it could
-        not be read for ``TOPIC_KNOWN_SECONDS``."""
+    def _topic_read(self, topic: str) -> asyncio.Task[None]:
+        """The newest read of the topic, which all its subscriptions share."""
         now = self._monotonic()
         if topic not in self._topics or now >= self._topics[topic][0]:
             self._topics[topic] = now + TOPIC_SECONDS, asyncio.create_task(self._read_topic(topic))
-        await asyncio.shield(self._topics[topic][1])
+        return self._topics[topic][1]
+
+    def _topic_status(self, topic: str) -> str:
+        """The last known status; empty if it could not be read for ``TOPIC_KNOWN_SECONDS``."""
+        now = self._monotonic()
         read_at, status = self._topic_statuses.get(topic, (now, ""))
         return status if now - read_at < TOPIC_KNOWN_SECONDS else ""
 
     async def _read_topic(self, topic: str) -> None:
-        with suppress(AzureError, AttributeError, LookupError, TypeError, ValueError, TimeoutError):
+        with suppress(*UNREADABLE):
             async with asyncio.timeout(TOPIC_TIMEOUT_SECONDS):
-                _, status = await self._entities.read("topic", [topic], "subscription_count")
-            self._topic_statuses[topic] = self._monotonic(), status
+                found = await self._reads.read("topic", [topic], "subscriptioncount")
+            self._topic_statuses[topic] = self._monotonic(), found.status
 
     async def close(self) -> None:
         for _, reading in self._topics.values():
@@ -189,15 +212,17 @@ class StorageQueueReader:
 
         self._client = queue_service(connection)
         self._connection = connection
+        self._slots = asyncio.Semaphore(AT_ONCE_MAX)
 
     async def read(self, source: StorageQueue) -> MetricValue:
         queue = self._client.get_queue_client(source.queue)
         name, where = f"queue {source.queue}", f"the storage account of {source.connection}"
         access = queue_access(self._connection, source.queue)
         with _answering(access, f"{name} does not exist in {where}"):
-            if source.peek:
-                return await _age(queue)
-            properties = await queue.get_queue_properties()
+            async with self._slots:
+                if source.peek:
+                    return await _age(queue)
+                properties = await queue.get_queue_properties()
         count = properties.approximate_message_count
         if count is None:
             raise ReadFailed(f"{where} did not return the length of {name}")
