@@ -13,7 +13,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -87,7 +87,7 @@ class Arm(ArmStandIn):
 
 
 class Bus(ServiceBusAdminStandIn):
-    def __init__(self, backlogs: Mapping[str, int]) -> None:
+    def __init__(self, backlogs: dict[str, int]) -> None:
         super().__init__(self)
         self.backlogs = backlogs
         self.seconds: Counter[tuple[str, int]] = Counter()

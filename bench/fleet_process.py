@@ -49,8 +49,8 @@ PARTS = ("collect", "decide", "reconcile")
 FULL, AT_ONCE, ROWS_OF_A_COMMIT = 4_000, 32, 48
 HOURS_OF_ROWS, ROWS_KEPT = 6, 96
 MONTH_SECONDS = 365.25 / 12 * 86_400
-SETTINGS: dict[str, str] = {}
-"""Settings for a fleet, besides those that each app needs."""
+SETTINGS = {"ResourcesPerMessage": "25"}
+"""What a fleet sets, besides what each app needs."""
 
 
 @dataclass(slots=True)
