@@ -44,7 +44,7 @@ def measure(plans: int = PLANS, most: int = MOST) -> Iterator[Measurement]:
         yield Measurement(f"fleet.cpu_ms.{part}", milliseconds, "ms", parts["cpu_ms"], note=note)
     rows, seconds = parts["rows"], parts["retention"] * parts["rows"] / ROWS_KEPT
     yield Measurement("fleet.rows_per_plan_and_day", rows, "rows", 600, "≤ 600", "of 6 hours")
-    note = f"for {rows:g} rows of each plan; {ROWS_KEPT} of each took {parts['retention']:.1f} s"
+    note = f"for {rows:g} rows a plan, from {parts['retention']:.1f} s for {ROWS_KEPT}"
     yield Measurement("fleet.retention_seconds", seconds, "s", 60, "≤ 60", note)
     note = f"{single['executions']:.0f} in the functions host"
     name, executions = "fleet.executions_per_plan_and_month", single["executions"]

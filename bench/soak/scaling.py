@@ -20,6 +20,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import IO, Any
@@ -250,7 +251,7 @@ async def soak(options: argparse.Namespace) -> dict[str, Any]:
                     host.wait()
 
 
-def main() -> int:
+def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m bench.soak.scaling", description=__doc__)
     parser.add_argument("--plans", type=int, default=200)
     parser.add_argument("--minutes", type=int, default=30)
@@ -258,7 +259,7 @@ def main() -> int:
     parser.add_argument("--hosts", type=int, default=1)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--lists", action="store_true", help="the app may list plans and queues")
-    figures = asyncio.run(soak(parser.parse_args()))
+    figures = asyncio.run(soak(parser.parse_args(arguments)))
     print(json.dumps(figures), flush=True)
     return 0 if figures["ok"] else 1
 
