@@ -1,20 +1,50 @@
-"""The resources that the host is measured with, and the messages with their samples."""
+"""The resources that the host and a fleet of plans are measured with, and messages with samples."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta
 
-from shared.autoscaling import AppServicePlan, Resource, ServiceBusSubscription, Threshold
+from shared.autoscaling import (
+    AppServicePlan,
+    Limits,
+    Resource,
+    ServiceBusQueue,
+    ServiceBusSubscription,
+    Threshold,
+)
 from shared.values.measurements import CAPACITY_METRIC, Metric, MetricValue
 from shared.values.samples import encode_samples
 
 RESOURCE_COUNT = 50
+PLANS = "BENCH_PLANS"
+"""The variable with the number of plans that read a queue each. Without it, there are 50 plans."""
 SAMPLES_PER_RESOURCE = 20
 MESSAGE_COUNT = RESOURCE_COUNT * SAMPLES_PER_RESOURCE
 METRIC_NAME = "backlog"
 STEP = timedelta(seconds=15)
 BETWEEN_THRESHOLDS = 50
+
+
+def declared() -> Sequence[Resource]:
+    """The resources of the measured app."""
+    return with_queues(int(os.environ[PLANS])) if PLANS in os.environ else resources()
+
+
+def with_queues(count: int) -> Sequence[Resource]:
+    """Plans that read a queue of the same name. A queue that fills leads to one scale-out."""
+    policy, limits = Threshold(METRIC_NAME, 100, 10, minimum_samples=1), Limits(1, 3)
+    return [
+        replace(
+            resource(name),
+            metrics={METRIC_NAME: ServiceBusQueue(name)},
+            policy=policy,
+            limits=limits,
+        )
+        for name in (f"plan-{number:04}" for number in range(count))
+    ]
 
 
 def resources() -> Sequence[Resource]:

@@ -17,6 +17,7 @@ GROUPS = (
     "decide",
     "round_trips",
     "collect",
+    "fleet",
     "host",
     "backtest",
     "regret",

@@ -8,4 +8,4 @@ from shared.settings import Settings
 
 
 def resources(_settings: Settings) -> Sequence[Resource]:
-    return fleet.resources()
+    return fleet.declared()
