@@ -94,7 +94,7 @@ async def samples_received(message: func.QueueMessage) -> None:
 @scaling.queue_trigger(arg_name="message", queue_name="actions", connection=HOST_STORAGE)
 @guard_invocation
 async def scaler(message: func.QueueMessage) -> None:
-    """Execute a scale action: set the capacity of the plan and confirm it."""
+    """Execute a scale action: set the capacity of the plan."""
     action = messages.decode_action(_text(message))
     parts = app.scaling
     await Scaler(declared, parts.store, parts.control, parts.timing).execute(action)
@@ -107,10 +107,8 @@ async def reconciler(timer: func.TimerRequest) -> None:
 
     If an action cannot be sent, it is sent again after ``ActionResendSeconds``.
     """
-    parts, seconds = app.scaling, settings.source_timeout_seconds
-    reconciler = Reconciler(parts.store, parts.control, parts.timing, seconds, version)
-    resent = await reconciler.reconcile_all(declared.values())
-    await _send(parts.actions_queue, [messages.encode_action(action) for action in resent])
+    resent = await _reconciler().reconcile_all(declared.values())
+    await _send(app.scaling.actions_queue, [messages.encode_action(each) for each in resent])
 
 
 @scaling.queue_trigger(arg_name="message", queue_name="metrics-poison", connection=HOST_STORAGE)
@@ -273,9 +271,16 @@ else:
 
 async def _decide(message: func.QueueMessage, *, sent: bool) -> None:
     samples, store = messages.decode_samples(_text(message)), app.scaling.store
-    action = await flows.scaling_logic.process_samples(samples, declared, store, version, sent=sent)
+    action = await flows.scaling_logic.process_samples(
+        samples, declared, store, version, sent=sent, confirm=_reconciler().confirm
+    )
     if action is not None:
         await _send(app.scaling.actions_queue, [messages.encode_action(action)])
+
+
+def _reconciler() -> Reconciler:
+    parts, seconds = app.scaling, settings.source_timeout_seconds
+    return Reconciler(parts.store, parts.control, parts.timing, seconds, version)
 
 
 async def _send(queue: QueueSender, texts: Sequence[str]) -> None:

@@ -118,7 +118,7 @@ def all_refused(refused: Sequence[BadMessage]) -> BadMessage:
     return refused[0] if len(refused) == 1 else BadMessage(summary(refused))
 
 
-def summary(refused: Sequence[BadMessage]) -> str:
+def summary(refused: Sequence[object]) -> str:
     """The first few errors, and the number of the others."""
     more = len(refused) - REFUSED_SHOWN_MAX
     first = "; ".join([str(error) for error in refused[:REFUSED_SHOWN_MAX]])

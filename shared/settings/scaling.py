@@ -69,8 +69,9 @@ class Schedules(SettingsModel):
 
     metric_collector_schedule: str = setting("MetricCollectorSchedule", "schedule",
         "*/15 * * * * *", "when to read the metrics", "`metric_collector`", parse=cron)
-    reconciler_schedule: str = setting("ReconcilerSchedule", "schedule", "*/30 * * * * *",
-        "when to compare desired and actual capacity", "`reconciler`", parse=cron)
+    reconciler_schedule: str = setting("ReconcilerSchedule", "schedule", "0 * * * * *",
+        "when to compare desired and actual capacity, besides each message of a resource with a "
+        "change under way", "`reconciler`", parse=cron)
     log_retention_schedule: str = setting("LogRetentionSchedule", "schedule", "0 40 3 * * *",
         "when to delete old entries of the decision log and old trends", "`log_retention`",
         parse=cron)
@@ -166,7 +167,5 @@ class ActionSettings(SettingsModel):
         "sovereign clouds", CAPACITY, parse=fields.address)
     arm_timeout_seconds: Annotated[float, Bounds(1, 180)] = setting("ArmTimeoutSeconds", "seconds",
         120, "timeout for one change of a plan")
-    arm_polling_seconds: Annotated[float, Bounds(0.05, 60)] = setting("ArmPollingSeconds",
-        "seconds", 5, "interval at which the app checks whether the change is complete")
     decision_log_days: Annotated[float, Bounds(0.01, 3650)] = setting("DecisionLogDays", "days", 14,
         "how long the decision log is kept", "`log_retention`")

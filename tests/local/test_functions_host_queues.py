@@ -24,6 +24,7 @@ from local.twins.autoscaling import MemoryCapacityControl, MemoryStateStore
 from shared.autoscaling.acting.actions import action_of
 from shared.autoscaling.declaring import CapacityTarget
 from shared.autoscaling.messages import encode_action
+from shared.autoscaling.plan_facts import PlanReading
 from shared.autoscaling.state import ActionStatus
 from tests.builders import desired, resource
 from tests.local.polling import until
@@ -111,11 +112,12 @@ class DiesAfterTheChange(MemoryCapacityControl):
 
     changed = False
 
-    async def change(self, target: CapacityTarget, capacity: int) -> None:
-        await super().change(target, capacity)
+    async def change(self, target: CapacityTarget, capacity: int, read: PlanReading) -> int | None:
+        after = await super().change(target, capacity, read)
         if not self.changed:
             self.changed = True
             await asyncio.Event().wait()
+        return after
 
 
 async def test_an_action_that_a_death_interrupts_after_the_change_is_confirmed_and_not_repeated(

@@ -64,7 +64,7 @@ from shared.wiring.app import App
 from shared.wiring.nightly import FABRIC
 from tests.bindings.test_functions_and_keys import EVERYTHING
 from tests.bindings.test_ingestion_functions import imported
-from tests.builders import NOW
+from tests.builders import NOW, set_capacity
 
 KEYS = "SharedAccessKeyName=n;SharedAccessKey=a2V5"
 OTHER_ID = f"{'1' * 8}{'-1111' * 3}-{'1' * 12}"
@@ -352,7 +352,6 @@ ROWS = {
         {"ServiceBusNamespaceIds": NAMESPACE_ID, "BreakerDisablesApp": FUNCTION_APP},
     ),
     "ArmTimeoutSeconds": Row("77", 77, lambda app: control(app).arm_timeout_seconds),
-    "ArmPollingSeconds": Row("7", 7, lambda app: control(app).arm_polling_seconds),
     # --- notifications and telemetry ---
     "WebhookUrl": Row(HOOK, HOOK, made(Webhook, "notifications.notifier", "url")),
     "WebhookStyle": Row(
@@ -735,7 +734,7 @@ class Asked(Exception):
     "use",
     [
         lambda app: app.scaling.control.read(of(app).target),
-        lambda app: app.scaling.control.change(of(app).target, 3),
+        lambda app: set_capacity(app.scaling.control, of(app).target, 3),
         lambda app: app.scaling.permissions.lacking(of(app).target),
         lambda app: app.scaling.platform_metrics.read(
             [s for s in of(app).metrics.values() if s.series]

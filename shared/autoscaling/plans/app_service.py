@@ -5,15 +5,14 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from typing import Any
 
 from azure.core.exceptions import AzureError, HttpResponseError
-from azure.core.rest import HttpRequest
-from azure.mgmt.core.polling.arm_polling import BodyContentPolling
-from azure.mgmt.core.polling.async_arm_polling import AsyncARMPolling
+from azure.core.polling import AsyncNoPolling
+from azure.core.rest import AsyncHttpResponse, HttpRequest
 from azure.mgmt.web.aio import WebSiteManagementClient
 from azure.mgmt.web.models import AppServicePlan as ArmPlan
 
@@ -25,11 +24,11 @@ from shared.azure.credentials import credential_for
 from shared.azure.refusals import Access
 from shared.azure.transport import retry_after_seconds, server_time, transport_for
 from shared.settings import Settings
-from shared.values.measurements import MetricValue
 from shared.values.redaction import redacting
 from shared.values.text import one_line, quoted
 
-FORBIDDEN = 403
+ACCEPTED, FORBIDDEN = 202, 403
+FAILED_STATES = ("failed", "canceled")
 LIST_SECONDS_MAX = 2
 LISTED_AGAIN_SECONDS, UNLISTED_AGAIN_SECONDS = 3600, 300
 NOT_EXECUTED = (409, 429)
@@ -42,9 +41,10 @@ other temporary failure, the outcome is unknown.
 class AppServiceControl:
     """Reads and sets ``sku.capacity`` of plans, which are looked up by their exact names.
 
-    ARM has no conditional write for a plan. Therefore a change sets an absolute capacity, which the
-    scaler reads back afterwards. There is one client for each Azure subscription. The clients do
-    not retry, because the reconciler repeats failed actions.
+    ARM has no conditional write for a plan. Therefore a change sets an absolute capacity. It does
+    not wait until a long-running operation has ended: later readings show its outcome. There is one
+    client for each Azure subscription. The clients do not retry, because the reconciler repeats
+    failed actions.
     """
 
     def __init__(self, settings: Settings) -> None:
@@ -53,23 +53,22 @@ class AppServiceControl:
         self._clients: dict[str, WebSiteManagementClient] = {}
         self._listed: dict[str, tuple[float, Any]] = {}
 
-    async def read(self, target: AppServicePlan) -> MetricValue:
+    async def read(self, target: AppServicePlan) -> PlanReading:
         async with self._answering(target):
-            plan, _ = await self._get(target)
-            return MetricValue(server_time(), float(_instances(plan)))
+            plan, facts = await self._get(target)
+            failure, value = _failure(target, plan.as_dict()), float(_instances(plan))
+            return PlanReading(server_time(), value, facts=facts, failure=failure, plan=plan)
 
     async def describe(self, target: AppServicePlan) -> PlanReading:
-        async with self._answering(target):
-            plan, facts = await self._get(target)
-            reading = PlanReading(server_time(), float(_instances(plan)))
+        reading = await self.read(target)
         names, unlisted = await self._autoscale(target)
-        return replace(reading, facts=replace(facts, autoscale=names, unlisted=unlisted))
+        return replace(reading, facts=replace(reading.facts, autoscale=names, unlisted=unlisted))
 
-    async def change(self, target: AppServicePlan, capacity: int) -> None:
+    async def change(self, target: AppServicePlan, capacity: int, read: PlanReading) -> int | None:
+        if read.facts.unscalable:
+            raise CapacityRefused(f"plan {target.name}: {read.facts.unscalable}")
+        plan: ArmPlan = read.plan
         async with self._answering(target, changing=True):
-            plan, facts = await self._get(target)
-            if facts.unscalable:
-                raise CapacityRefused(f"plan {target.name}: {facts.unscalable}")
             assert plan.sku is not None
             plan.sku.capacity = capacity
             if plan.properties and (
@@ -80,19 +79,10 @@ class AppServiceControl:
                 target.resource_group,
                 target.name,
                 plan,
-                polling=_PollingOfThePlan(self._settings.arm_polling_seconds),
+                polling=_NoPolling(),  # type: ignore[no-untyped-call]
             )
-            try:
-                await poller.result()
-            except AzureError as error:  # ARM accepted the change: never final
-                message = (
-                    f"plan {target.name}: Azure accepted the change, but it did not complete: "
-                    f"{_detail(error)}"
-                )
-                raise CapacityDelayed(message, _wait_after(error), maybe_done=True) from error
-            except (AttributeError, TypeError, ValueError) as error:  # such as a proxy's answer
-                message = _not_a_plan(target, type(error).__name__)
-                raise CapacityDelayed(message, maybe_done=True) from error
+            answer: Any = await poller.result()
+            return _outcome(target, answer)
 
     async def close(self) -> None:
         for client in self._clients.values():
@@ -201,18 +191,49 @@ def plan_access(plan: AppServicePlan) -> Access:
     return Access(f"plan {plan.name}", "with Microsoft.Web/serverfarms/read and write")
 
 
-class _PollingOfThePlan(AsyncARMPolling):
-    """Reads the plan until its ``provisioningState`` is final, instead of the operation.
+class _NoPolling(AsyncNoPolling[Any]):
+    """Returns the answer to the request itself, whether or not its body describes a plan."""
 
-    Operations belong to the subscription: a role on the plan can start one, but not read it.
+    def resource(self) -> Any:
+        assert self._initial_response is not None
+        return self._initial_response.http_response
+
+
+def _outcome(target: AppServicePlan, answer: AsyncHttpResponse) -> int | None:
+    """The capacity that the answer to a change states; None if the change is still under way.
+
+    An operation that the answer started is not followed: operations belong to the subscription, and
+    a role on the plan can start one, but not read it.
     https://learn.microsoft.com/azure/azure-resource-manager/management/async-operations
     """
+    try:
+        body = answer.json()
+        plan = ArmPlan(body)
+        failure, state = (
+            _failure(target, body),
+            plan.properties and plan.properties.provisioning_state,
+        )
+        capacity: object = _instances(plan)
+        if type(capacity) is not int:
+            raise TypeError
+    except (AssertionError, AttributeError, TypeError, ValueError) as error:
+        if answer.status_code == ACCEPTED:
+            return None
+        message = _not_a_plan(target, type(error).__name__)  # such as a proxy's answer
+        raise CapacityDelayed(message, maybe_done=True) from error
+    if failure:
+        raise CapacityDelayed(failure, retry_after_seconds(answer), maybe_done=True)
+    is_done = answer.status_code != ACCEPTED and state != "InProgress"
+    return capacity if is_done else None
 
-    def __init__(self, seconds: float) -> None:
-        super().__init__(seconds, lro_algorithms=[BodyContentPolling()])
 
-    def _extract_delay(self) -> float:
-        return retry_after_seconds(self._pipeline_response.http_response) or self._timeout
+def _failure(target: AppServicePlan, plan: Mapping[str, Any]) -> str:
+    """Why the last change of this plan did not complete; empty if it did, or is under way."""
+    state = str(_object(plan.get("properties")).get("provisioningState"))
+    if state.lower() not in FAILED_STATES:
+        return ""
+    told = f"Azure accepted the change, but it did not complete: {_said(plan)}"
+    return f"plan {target.name}: {told}"
 
 
 def _not_a_plan(target: AppServicePlan, reason: str) -> str:
@@ -238,12 +259,17 @@ def _translated(error: AzureError, target: AppServicePlan, *, changing: bool) ->
 
 
 def _detail(error: AzureError) -> str:
-    """What the service says, in one line: its error, and the ``provisioningState`` that the plan
-    shows after a change that failed."""
+    """What the service says, in one line."""
     try:
         body = _object(json.loads(_text(error)))
     except (ValueError, RecursionError):
         body = {}
+    return _said(body) or one_line(error.message)
+
+
+def _said(body: Mapping[str, Any]) -> str:
+    """The error that a body states, and the ``provisioningState`` that a plan shows after a change
+    that failed."""
     properties = _object(body.get("properties"))
     state = properties.get("provisioningState")
     told = _object(body.get("error") or properties.get("error"))
@@ -252,7 +278,7 @@ def _detail(error: AzureError) -> str:
         told.get("code"),
         told.get("message") or body.get("Message"),
     )
-    return one_line(": ".join(map(str, filter(None, said))) or error.message)
+    return one_line(": ".join(map(str, filter(None, said))))
 
 
 def _text(error: AzureError) -> str:
@@ -263,8 +289,8 @@ def _text(error: AzureError) -> str:
         return ""
 
 
-def _object(value: object) -> dict[str, Any]:
-    return value if isinstance(value, dict) else {}
+def _object(value: object) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}
 
 
 def _wait_after(error: AzureError, unstated: float | None = None) -> float | None:
