@@ -10,6 +10,7 @@ from shared.settings import fields
 from shared.settings.connections import HOST_STORAGE
 from shared.settings.fields import Setting, SettingsModel, cron, required, setting
 from shared.values.bounds import Bounds, matching
+from shared.values.samples import RESOURCES_OF_A_MESSAGE_MAX
 from shared.values.text import NAME, UUID
 
 RULES = "rules"
@@ -65,10 +66,14 @@ class SingleResource(SettingsModel):
 
 @dataclass(frozen=True)
 class Schedules(SettingsModel):
-    """When the functions of the scaler run."""
+    """When the functions of the scaler run, and on how many resources at a time."""
 
     metric_collector_schedule: str = setting("MetricCollectorSchedule", "schedule",
         "*/15 * * * * *", "when to read the metrics", "`metric_collector`", parse=cron)
+    resources_per_message: Annotated[int, Bounds(1, RESOURCES_OF_A_MESSAGE_MAX)] = setting(
+        "ResourcesPerMessage", "whole number", 1, "for how many resources one message of the queue "
+        "`metrics` has samples; raise it once every running copy of the app has this setting: see "
+        "[several plans](several-plans.md#executions)", "`metric_collector`")
     reconciler_schedule: str = setting("ReconcilerSchedule", "schedule", "0 * * * * *",
         "when to compare desired and actual capacity, besides each message of a resource with a "
         "change under way", "`reconciler`", parse=cron)

@@ -618,6 +618,13 @@ CALLS = {
         "7",
         7,
     ),
+    "ResourcesPerMessage": Call(
+        "metric_collector",
+        "shared.autoscaling.flows.metric_collector.collect",
+        "messages",
+        "77",
+        (77,),
+    ),
     "SourceTimeoutSeconds of reconciler": Call(
         "reconciler", "function_app.Reconciler", "timeout_seconds", "7", 7
     ),
@@ -672,6 +679,8 @@ async def test_a_setting_arrives_in_the_flow_of_its_function(
         flow = Mock(return_value=Mock(reconcile_all=flow))
     with noted(import_module(owner), name, flow) as seen:
         await run(Mock(spec=func.TimerRequest))
+    if result.messages.called:
+        seen["messages"] = result.messages.call_args.args
     assert seen[call.argument] == call.expected
 
 

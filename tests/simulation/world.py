@@ -421,15 +421,14 @@ class World:
         )
         return [action] if action else []
 
-    async def _confirm(self, _resource: Resource) -> None:
-        """Reconcile as part of a function, which goes on without it after its time-out."""
-        self._start(self._reconcile(), "actions", lasts=SOURCE_TIMEOUT)
-
     async def _decide(self, body: str) -> list[ScaleAction]:
         version, resources = self.copy()
+        due = list[Resource]()
         action = await scaling_logic.process_samples(
-            decode_samples(body), resources, self.store, version, confirm=self._confirm
+            decode_samples(body), resources, self.store, version, due=due
         )
+        if due:  # the function goes on without it after its time-out
+            self._start(self._reconcile(), "actions", lasts=SOURCE_TIMEOUT)
         return [action] if action else []
 
     async def _scale(self, body: str) -> list[ScaleAction]:

@@ -50,9 +50,12 @@ class Reconciler:
     version: str | None = None
 
     async def reconcile_all(
-        self, resources: Iterable[Resource], budget_seconds: float = BUDGET_SECONDS
+        self,
+        resources: Iterable[Resource],
+        fresh_seconds: float = FRESH_SECONDS,
+        budget_seconds: float = BUDGET_SECONDS,
     ) -> list[ScaleAction]:
-        """Reconcile resources concurrently, and return the actions to send.
+        """Reconcile resources concurrently (see ``reconcile_one``), and return the actions to send.
 
         A resource that fails or does not answer does not affect the others. Those that the time
         budget does not cover are left to the next run. The order is random, so that no resource is
@@ -63,7 +66,7 @@ class Reconciler:
         answers = list[ScaleAction | None]()
 
         async def reconcile_next(resource: Resource) -> None:
-            answers.append(await self._isolated(resource, errors, FRESH_SECONDS))
+            answers.append(await self._isolated(resource, fresh_seconds, errors))
 
         try:
             async with asyncio.timeout(budget_seconds):
@@ -76,15 +79,6 @@ class Reconciler:
             text = "some resources were not reconciled; the next run tries again"
             log_action(log, "reconcile_failed", "all", f"{text}: {summary(errors)}", WARNING)
         return [action for action in answers if action is not None]
-
-    async def confirm(self, resource: Resource) -> ScaleAction | None:
-        """Reconcile a resource whose message was handled. An error is only logged."""
-        errors = list[str]()
-        action = await self._isolated(resource, errors)
-        for error in errors:
-            text = f"could not be reconciled; the next run tries again: {error}"
-            log_action(log, "reconcile_failed", resource.name, text, WARNING)
-        return action
 
     async def reconcile_one(
         self, resource: Resource, fresh_seconds: float = 0
@@ -127,7 +121,7 @@ class Reconciler:
         return reconciliation.action
 
     async def _isolated(
-        self, resource: Resource, errors: list[str], fresh_seconds: float = 0
+        self, resource: Resource, fresh_seconds: float, errors: list[str]
     ) -> ScaleAction | None:
         try:
             async with asyncio.timeout(self.timeout_seconds):

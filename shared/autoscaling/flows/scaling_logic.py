@@ -1,14 +1,17 @@
 """scaling_logic: merges samples, decides, and commits the samples and the decision together.
 
-If the state then awaits a reading of the plan, the resource is reconciled at once.
+If the state then awaits a reading of the plan, the resource is to be reconciled at once.
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
+from functools import partial
 from itertools import count
 
 from shared.autoscaling.acting.actions import action_of, awaits_reading, entry
@@ -26,20 +29,55 @@ from shared.autoscaling.flows.common import (
     until_won,
 )
 from shared.autoscaling.flows.policy_threads import POLICY_THREADS, PolicyThreads
-from shared.autoscaling.messages import Samples, all_refused, summary
+from shared.autoscaling.messages import Samples, all_refused, decode_samples, split, summary
 from shared.autoscaling.plan_facts import PlanFacts, of_fields
 from shared.autoscaling.policy import Resource, held_at_maximum
 from shared.autoscaling.ports import Snapshot, StateStore
 from shared.autoscaling.state import ScaleAction, ScalingState
 from shared.autoscaling.transition import Transition
+from shared.values.concurrency import task_runner
 from shared.values.measurements import CAPACITY_METRIC, Metric, span
 
 log = logging.getLogger(__name__)
 
 CONFIRMED_AFTER_SECONDS = 5
 """A pending action is looked for this long after it was sent: the scaler needs some time."""
-Confirm = Callable[[Resource], Awaitable[ScaleAction | None]]
-"""Reads the plan, and returns the action to send, if any. It raises no error."""
+CONCURRENT_MAX = 16
+BUDGET_SECONDS = 60
+"""The time budget of a message for many resources. What it does not cover is sent again alone."""
+
+
+async def process_message(
+    body: str,
+    process: Callable[[Samples], Awaitable[ScaleAction | None]],
+    budget_seconds: float = BUDGET_SECONDS,
+) -> tuple[list[ScaleAction], list[str]]:
+    """Process the samples of a message, and return the actions to send. If the message is for many
+    resources, those that fail do not affect the others: their messages are the second result, and
+    are to be sent again, each alone.
+    """
+    texts = split(body)
+    if texts is None:
+        action = await process(decode_samples(body))
+        return [action] if action else [], []
+    left, actions, errors = dict(enumerate(texts)), list[ScaleAction | None](), list[str]()
+
+    async def process_one(place: int, text: str) -> None:
+        try:
+            actions.append(await process(decode_samples(text)))
+            del left[place]
+        except Exception as error:
+            errors.append(f"[{place}] {type(error).__name__}: {error}")
+
+    with suppress(TimeoutError):
+        async with asyncio.timeout(budget_seconds):
+            run_tasks = task_runner(CONCURRENT_MAX)
+            await run_tasks([partial(process_one, *each) for each in enumerate(texts)])
+    if left:
+        late = [f"no end within {budget_seconds:g} s"] * (len(left) > len(errors))
+        text = f"{len(left)} of {len(texts)} messages failed and are sent again, each alone: "
+        log_action(log, "sent_alone", "all", text + summary([*late, *errors]), logging.WARNING)
+    return [action for action in actions if action is not None], list(left.values())
 
 
 async def process_samples(
@@ -50,12 +88,13 @@ async def process_samples(
     threads: PolicyThreads = POLICY_THREADS,
     *,
     sent: bool = False,
-    confirm: Confirm | None = None,
+    due: list[Resource] | None = None,
 ) -> ScaleAction | None:
     """Process all samples of a message with one decision and one commit, and return the action to
     send, if any. ``version`` is the version of the rules: while another version is in force, the
-    samples are only stored. ``sent`` says that they come from a sender outside the app. ``confirm``
-    is called if an action is under way, or if the capacity is not what the state expects.
+    samples are only stored. ``sent`` says that they come from a sender outside the app. The
+    resource is added to ``due`` if it has to be reconciled now: an action is under way, or the
+    capacity is not what the state expects.
 
     Invalid samples are logged and do not affect the others. If the policy does not answer in time,
     the samples are stored, and the capacity is held. Raises BadMessage if no sample is
@@ -70,8 +109,8 @@ async def process_samples(
         resource.name,
         lambda: _attempt(metrics, refused, resource, store, version, threads, next(attempts), plan),
     )
-    if action is None and is_due and confirm is not None:
-        return await confirm(resource)
+    if is_due and due is not None:
+        due.append(resource)
     return action
 
 

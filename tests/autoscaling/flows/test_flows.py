@@ -109,15 +109,12 @@ class World:
         self, *metrics: Metric, refused: tuple[BadMessage, ...] = ()
     ) -> ScaleAction | None:
         samples = Samples(metrics[0].resource_name, metrics, refused)
-        return await scaling_logic.process_samples(
-            samples, self.resources, self.store, confirm=self.confirm
-        )
-
-    async def confirm(self, resource: Resource) -> ScaleAction | None:
-        """What follows from a message whose resource awaits a reading."""
+        due = list[Resource]()
+        action = await scaling_logic.process_samples(samples, self.resources, self.store, due=due)
         if not self.confirms:
-            return None
-        return await Reconciler(self.store, self.control, TIMING, 10).confirm(resource)
+            return action
+        reconciler = Reconciler(self.store, self.control, TIMING, 10)
+        return next(iter(await reconciler.reconcile_all(due, 0)), action)
 
     async def load(self, values: list[float], every_seconds: float = 15) -> ScaleAction | None:
         """Send capacity and backlog samples at a fixed interval, and return the last action."""
@@ -602,7 +599,7 @@ async def test_samples_are_kept_if_the_plan_cannot_be_read_for_the_confirmation(
     newest = MetricValue(world.now, 200)
     assert await world.take(Metric("plan-1", "backlog", newest)) is None
     assert newest in await world.samples()
-    assert "[reconcile_failed] plan-1: could not be reconciled" in caplog.text
+    assert "[reconcile_failed] all: some resources were not reconciled" in caplog.text
 
 
 @pytest.mark.parametrize(("capacity", "age_seconds", "reads"), [(2, 59, 0), (2, 61, 1), (3, 59, 1)])
@@ -648,7 +645,8 @@ async def test_the_timer_is_bounded_and_says_once_how_many_resources_are_left(
         if left == {name for name in names if name[-1] in "02468"}:
             break
         left -= {
-            each.resource_name for each in await reconciler.reconcile_all(map(resource, left), 0.05)
+            each.resource_name
+            for each in await reconciler.reconcile_all(map(resource, left), 60, 0.05)
         }
     else:
         raise AssertionError("some are never reached")

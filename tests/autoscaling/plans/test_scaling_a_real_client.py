@@ -85,10 +85,9 @@ class Scene:
         of the decision if there is none."""
         self.now += timedelta(seconds=15)
         sample = Metric("plan-1", "backlog", MetricValue(self.now, 500.0))
-        confirm = Reconciler(self.store, self.control, TIMING, 10).confirm
-        await scaling_logic.process_samples(
-            as_message(sample), self.resources, self.store, confirm=confirm
-        )
+        due = list[Resource]()
+        await scaling_logic.process_samples(as_message(sample), self.resources, self.store, due=due)
+        await Reconciler(self.store, self.control, TIMING, 10).reconcile_all(due, 0)
         written = [line.kind for line in await self.store.log("plan-1", since=self.now)]
         return next((kind for kind in written if kind is not EntryKind.DECISION), written[0])
 
