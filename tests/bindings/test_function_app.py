@@ -227,7 +227,9 @@ async def test_the_samples_of_a_resource_that_fails_are_sent_again_alone(
     (alone,) = taken(fleet.metrics)
     assert decode_samples(alone).resource_name == "plan-3"
     assert alone in body
-    assert "[sent_alone] all: 1 of 5 messages failed" in caplog.text
+    assert "[sent_alone] all: some messages failed and are sent again, each alone: 1 of 5" in (
+        caplog.text
+    )
     assert "OSError: 503" in caplog.text
     await fleet.call("scaling_logic", message(alone))
     (action,) = taken(fleet.actions)

@@ -46,7 +46,7 @@ async def test_the_role_allows_exactly_what_the_app_does_to_a_plan(form: Operati
         control = AppServiceControl(loaded(ArmEndpoint=arm.base_url))
         try:
             await set_capacity(control, resource().target, 3)
-            assert arm.plan(ID).capacity == 3, "the change is followed until it is complete"
+            await control.read(resource().target)  # which follows the change
         finally:
             await control.close()
     (permissions,) = PLAN_ROLE.named("role").value["properties"]["permissions"]

@@ -436,7 +436,7 @@ def reconcile(
     if step is None:
         return NO_CHANGE
     moved, kind, reason = step
-    sends = moved.pending and kind not in (EntryKind.PROGRESS, EntryKind.DEFERRED)
+    sends = active and moved.pending and kind not in (EntryKind.PROGRESS, EntryKind.DEFERRED)
     action = action_of(resource.name, moved) if sends else None
     return Reconciliation(moved, action, entry(resource, moved, kind, now, reason))
 
@@ -479,7 +479,7 @@ def _unexplained(
 ) -> Step | None:
     if not changed_by_hand(desired, actual):
         return None
-    if active and _is_late(desired, actual, now, timing):
+    if _is_late(desired, actual, now, timing):
         undone = reopen(desired, actual, now)
         return undone, EntryKind.REOPENED, f"the capacity is {actual}: {undone.last_error}"
     if resource.on_manual_change is ManualChange.ADOPT:

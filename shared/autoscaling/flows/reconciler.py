@@ -19,17 +19,14 @@ from shared.autoscaling.acting.activation import standing
 from shared.autoscaling.deciding.decide import EntryKind
 from shared.autoscaling.deciding.samples import samples_of
 from shared.autoscaling.errors import StateConflict
-from shared.autoscaling.flows.common import log_action, log_standing
-from shared.autoscaling.messages import summary
+from shared.autoscaling.flows.common import log_action, log_standing, work_through
 from shared.autoscaling.policy import Resource
 from shared.autoscaling.ports import CapacityControl, StateStore
 from shared.autoscaling.state import ScaleAction
-from shared.values.concurrency import task_runner
 from shared.values.measurements import CAPACITY_METRIC, span
 
 log = logging.getLogger(__name__)
 
-CONCURRENT_MAX = 16
 BUDGET_SECONDS = 50
 """The time budget of a run of the timer, which is shorter than its interval by default."""
 FRESH_SECONDS = 60
@@ -61,23 +58,13 @@ class Reconciler:
         budget does not cover are left to the next run. The order is random, so that no resource is
         left out in every run.
         """
-        chosen, errors = list(resources), list[str]()
+        chosen = list(resources)
         random.shuffle(chosen)
-        answers = list[ScaleAction | None]()
-
-        async def reconcile_next(resource: Resource) -> None:
-            answers.append(await self._isolated(resource, fresh_seconds, errors))
-
-        try:
-            async with asyncio.timeout(budget_seconds):
-                run_tasks = task_runner(CONCURRENT_MAX)
-                await run_tasks(partial(reconcile_next, each) for each in chosen)
-        except TimeoutError:
-            left = len(chosen) - len(answers)
-            errors.insert(0, f"{left} of {len(chosen)} not within {budget_seconds:g} s")
-        if errors:
-            text = "some resources were not reconciled; the next run tries again"
-            log_action(log, "reconcile_failed", "all", f"{text}: {summary(errors)}", WARNING)
+        work = partial(self._limited, fresh_seconds=fresh_seconds)
+        answers, left, why = await work_through(chosen, work, budget_seconds)
+        if left:
+            text = f"some resources were not reconciled; the next run tries again: {why}"
+            log_action(log, "reconcile_failed", "all", text, WARNING)
         return [action for action in answers if action is not None]
 
     async def reconcile_one(
@@ -120,14 +107,10 @@ class Reconciler:
         log_action(log, f"reconciled_{entry.kind}", resource.name, entry.reason, level)
         return reconciliation.action
 
-    async def _isolated(
-        self, resource: Resource, fresh_seconds: float, errors: list[str]
-    ) -> ScaleAction | None:
+    async def _limited(self, resource: Resource, fresh_seconds: float) -> ScaleAction | None:
         try:
             async with asyncio.timeout(self.timeout_seconds):
                 return await self.reconcile_one(resource, fresh_seconds)
-        except TimeoutError:
-            errors.append(f"{resource.name}: no answer within {self.timeout_seconds:g} s")
-        except Exception as failure:
-            errors.append(f"{resource.name}: {type(failure).__name__}: {failure}")
-        return None
+        except TimeoutError as error:
+            seconds = f"{self.timeout_seconds:g} s"
+            raise TimeoutError(f"{resource.name}: no answer within {seconds}") from error

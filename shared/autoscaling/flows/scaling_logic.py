@@ -5,13 +5,10 @@ If the state then awaits a reading of the plan, the resource is to be reconciled
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
-from functools import partial
 from itertools import count
 
 from shared.autoscaling.acting.actions import action_of, awaits_reading, entry
@@ -27,6 +24,7 @@ from shared.autoscaling.flows.common import (
     log_action,
     log_standing,
     until_won,
+    work_through,
 )
 from shared.autoscaling.flows.policy_threads import POLICY_THREADS, PolicyThreads
 from shared.autoscaling.messages import Samples, all_refused, decode_samples, split, summary
@@ -35,14 +33,12 @@ from shared.autoscaling.policy import Resource, held_at_maximum
 from shared.autoscaling.ports import Snapshot, StateStore
 from shared.autoscaling.state import ScaleAction, ScalingState
 from shared.autoscaling.transition import Transition
-from shared.values.concurrency import task_runner
 from shared.values.measurements import CAPACITY_METRIC, Metric, span
 
 log = logging.getLogger(__name__)
 
 CONFIRMED_AFTER_SECONDS = 5
 """A pending action is looked for this long after it was sent: the scaler needs some time."""
-CONCURRENT_MAX = 16
 BUDGET_SECONDS = 60
 """The time budget of a message for many resources. What it does not cover is sent again alone."""
 
@@ -60,24 +56,15 @@ async def process_message(
     if texts is None:
         action = await process(decode_samples(body))
         return [action] if action else [], []
-    left, actions, errors = dict(enumerate(texts)), list[ScaleAction | None](), list[str]()
 
-    async def process_one(place: int, text: str) -> None:
-        try:
-            actions.append(await process(decode_samples(text)))
-            del left[place]
-        except Exception as error:
-            errors.append(f"[{place}] {type(error).__name__}: {error}")
+    async def work(text: str) -> ScaleAction | None:
+        return await process(decode_samples(text))
 
-    with suppress(TimeoutError):
-        async with asyncio.timeout(budget_seconds):
-            run_tasks = task_runner(CONCURRENT_MAX)
-            await run_tasks([partial(process_one, *each) for each in enumerate(texts)])
+    actions, left, why = await work_through(texts, work, budget_seconds)
     if left:
-        late = [f"no end within {budget_seconds:g} s"] * (len(left) > len(errors))
-        text = f"{len(left)} of {len(texts)} messages failed and are sent again, each alone: "
-        log_action(log, "sent_alone", "all", text + summary([*late, *errors]), logging.WARNING)
-    return [action for action in actions if action is not None], list(left.values())
+        text = f"some messages failed and are sent again, each alone: {why}"
+        log_action(log, "sent_alone", "all", text, logging.WARNING)
+    return [action for action in actions if action is not None], left
 
 
 async def process_samples(

@@ -12,13 +12,13 @@ from typing import Any
 
 from azure.core.exceptions import AzureError, HttpResponseError
 from azure.core.polling import AsyncNoPolling
-from azure.core.rest import AsyncHttpResponse, HttpRequest
+from azure.core.rest import HttpRequest
 from azure.mgmt.web.aio import WebSiteManagementClient
 from azure.mgmt.web.models import AppServicePlan as ArmPlan
 
 from shared.autoscaling.declaring import AppServicePlan
 from shared.autoscaling.errors import AutoscalingError, CapacityDelayed, CapacityRefused
-from shared.autoscaling.plan_facts import PlanFacts, PlanReading
+from shared.autoscaling.plan_facts import PlanReading
 from shared.autoscaling.plans.answers import autoscale_of, facts_of, refusal
 from shared.azure.credentials import credential_for
 from shared.azure.refusals import Access
@@ -28,7 +28,7 @@ from shared.values.redaction import redacting
 from shared.values.text import one_line, quoted
 
 ACCEPTED, FORBIDDEN = 202, 403
-FAILED_STATES = ("failed", "canceled")
+IN_PROGRESS, FAILED_STATES = "inprogress", ("failed", "canceled")
 LIST_SECONDS_MAX = 2
 LISTED_AGAIN_SECONDS, UNLISTED_AGAIN_SECONDS = 3600, 300
 NOT_EXECUTED = (409, 429)
@@ -55,9 +55,8 @@ class AppServiceControl:
 
     async def read(self, target: AppServicePlan) -> PlanReading:
         async with self._answering(target):
-            plan, facts = await self._get(target)
-            failure, value = _failure(target, plan.as_dict()), float(_instances(plan))
-            return PlanReading(server_time(), value, facts=facts, failure=failure, plan=plan)
+            plans = self._client(target).app_service_plans
+            return _reading(target, await plans.get(target.resource_group, target.name))
 
     async def describe(self, target: AppServicePlan) -> PlanReading:
         reading = await self.read(target)
@@ -82,27 +81,17 @@ class AppServiceControl:
                 polling=_NoPolling(),  # type: ignore[no-untyped-call]
             )
             answer: Any = await poller.result()
-            return _outcome(target, answer)
+            if answer.status_code == ACCEPTED:
+                return None
+            after = _reading(target, ArmPlan(answer.json()))
+            if after.failure:
+                wait = retry_after_seconds(answer)
+                raise CapacityDelayed(after.failure, wait, maybe_done=True)
+            return None if _state(after.plan) == IN_PROGRESS else int(after.value)
 
     async def close(self) -> None:
         for client in self._clients.values():
             await client.close()
-
-    async def _get(self, target: AppServicePlan) -> tuple[ArmPlan, PlanFacts]:
-        plans = self._client(target).app_service_plans
-        try:
-            plan = await plans.get(target.resource_group, target.name)
-            capacity: object = plan.sku.capacity  # type: ignore[union-attr]  # a plan has a SKU
-            _may_fill_in_pieces(plan)  # raises if the properties are no object
-            facts = facts_of(plan.as_dict())
-        except (AttributeError, TypeError, ValueError) as error:  # a proxy may have answered
-            raise CapacityDelayed(_not_a_plan(target, type(error).__name__)) from error
-        if not capacity:
-            reason = facts.unscalable or "check its pricing tier"
-            raise CapacityRefused(f"plan {target.name} has no capacity that can be set: {reason}")
-        if type(capacity) is not int:
-            raise CapacityDelayed(_not_a_plan(target, f"its capacity is {quoted(capacity)}"))
-        return plan, facts
 
     async def _autoscale(self, target: AppServicePlan) -> tuple[str, str]:
         """The autoscale settings that scale the plan too, or why they are not known.
@@ -160,6 +149,34 @@ class AppServiceControl:
             raise CapacityDelayed(message, maybe_done=changing) from error
         except AzureError as error:
             raise _translated(error, target, changing=changing) from error
+        except (AttributeError, TypeError, ValueError) as error:  # a proxy may have answered
+            message = (
+                f"plan {target.name}: the answer does not describe a plan "
+                f"({type(error).__name__}: {one_line(error)}); "
+                "a proxy may have answered in place of Azure Resource Manager"
+            )
+            raise CapacityDelayed(message, maybe_done=changing) from error
+
+
+def _reading(target: AppServicePlan, plan: ArmPlan) -> PlanReading:
+    fields = plan.as_dict()
+    capacity: object = plan.sku.capacity  # type: ignore[union-attr]  # a plan has a SKU
+    facts, failure = facts_of(fields), ""
+    if not capacity:
+        reason = facts.unscalable or "check its pricing tier"
+        raise CapacityRefused(f"plan {target.name} has no capacity that can be set: {reason}")
+    if type(capacity) is not int:
+        raise TypeError(f"its capacity is {quoted(capacity)}")
+    if _state(plan) in FAILED_STATES:
+        told = f"Azure accepted the change, but it did not complete: {_said(fields)}"
+        failure = f"plan {target.name}: {told}"
+    found = float(_instances(plan))
+    return PlanReading(server_time(), found, facts=facts, failure=failure, plan=plan)
+
+
+def _state(plan: ArmPlan) -> str:
+    properties: Mapping[str, Any] = plan.properties or {}
+    return str(properties.get("provisioningState")).lower()
 
 
 def _instances(plan: ArmPlan) -> int:
@@ -179,7 +196,7 @@ def _may_fill_in_pieces(plan: ArmPlan) -> bool:
     if found is None:
         return False
     asynchronous = found.async_scaling_enabled or found.hosting_environment_profile is not None
-    return bool(asynchronous) or found.provisioning_state == "InProgress"
+    return bool(asynchronous) or _state(plan) == IN_PROGRESS
 
 
 def plan_id(plan: AppServicePlan) -> str:
@@ -192,55 +209,14 @@ def plan_access(plan: AppServicePlan) -> Access:
 
 
 class _NoPolling(AsyncNoPolling[Any]):
-    """Returns the answer to the request itself, whether or not its body describes a plan."""
+    """Returns the answer to the request itself. An operation that it started is not followed:
+    operations belong to the subscription, and a role on the plan can start one, but not read it.
+    https://learn.microsoft.com/azure/azure-resource-manager/management/async-operations
+    """
 
     def resource(self) -> Any:
         assert self._initial_response is not None
         return self._initial_response.http_response
-
-
-def _outcome(target: AppServicePlan, answer: AsyncHttpResponse) -> int | None:
-    """The capacity that the answer to a change states; None if the change is still under way.
-
-    An operation that the answer started is not followed: operations belong to the subscription, and
-    a role on the plan can start one, but not read it.
-    https://learn.microsoft.com/azure/azure-resource-manager/management/async-operations
-    """
-    try:
-        body = answer.json()
-        plan = ArmPlan(body)
-        failure, state = (
-            _failure(target, body),
-            plan.properties and plan.properties.provisioning_state,
-        )
-        capacity: object = _instances(plan)
-        if type(capacity) is not int:
-            raise TypeError
-    except (AssertionError, AttributeError, TypeError, ValueError) as error:
-        if answer.status_code == ACCEPTED:
-            return None
-        message = _not_a_plan(target, type(error).__name__)  # such as a proxy's answer
-        raise CapacityDelayed(message, maybe_done=True) from error
-    if failure:
-        raise CapacityDelayed(failure, retry_after_seconds(answer), maybe_done=True)
-    is_done = answer.status_code != ACCEPTED and state != "InProgress"
-    return capacity if is_done else None
-
-
-def _failure(target: AppServicePlan, plan: Mapping[str, Any]) -> str:
-    """Why the last change of this plan did not complete; empty if it did, or is under way."""
-    state = str(_object(plan.get("properties")).get("provisioningState"))
-    if state.lower() not in FAILED_STATES:
-        return ""
-    told = f"Azure accepted the change, but it did not complete: {_said(plan)}"
-    return f"plan {target.name}: {told}"
-
-
-def _not_a_plan(target: AppServicePlan, reason: str) -> str:
-    return (
-        f"plan {target.name}: the answer does not describe a plan ({reason}); "
-        "a proxy may have answered in place of Azure Resource Manager"
-    )
 
 
 def _translated(error: AzureError, target: AppServicePlan, *, changing: bool) -> AutoscalingError:

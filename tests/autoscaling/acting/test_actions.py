@@ -669,7 +669,7 @@ def test_a_resource_that_is_not_active_is_watched_but_never_changed(mode: Mode) 
     assert kind(desired(), 3) is EntryKind.CONFIRMED
     assert kind(confirmed(900, target=3), 6) is EntryKind.MANUAL_CHANGE
     assert kind(confirmed(900, target=3), 6, **ENFORCE) is None
-    assert kind(UNDONE, 5) is EntryKind.MANUAL_CHANGE
+    assert kind(UNDONE, 5) is EntryKind.REOPENED, "it was not changed manually"
 
 
 @pytest.mark.parametrize("last", [desired(), FAILED])
