@@ -119,6 +119,14 @@ def test_a_message_for_many_resources_fits_into_a_queue(name: str) -> None:
     assert min(sizes[:-1]) > MESSAGE_BYTES_MAX - max(map(len, alone)) - 2, "they are well filled"
 
 
+@pytest.mark.parametrize(("beyond", "count"), [(0, 1), (1, 2)])
+def test_a_message_for_many_resources_is_as_long_as_it_may_be(beyond: int, count: int) -> None:
+    length = MESSAGE_BYTES_MAX - len(together(["1", "2"], 2)[0]) + 1
+    messages = together(["1" * (length + beyond), "2"], 2)
+    assert len(messages) == count
+    assert len(messages[0]) <= MESSAGE_BYTES_MAX
+
+
 def test_a_message_for_many_resources_is_refused_where_one_resource_is_expected() -> None:
     """So does a copy of the app that does not know this version."""
     (body,) = together([json.dumps(ONE), json.dumps(ONE)], 2)

@@ -110,6 +110,15 @@ async def test_reconciler_sends_a_lost_action_again(app: App) -> None:
     assert app.actions.texts == [action]
 
 
+async def test_a_manual_change_is_noticed_by_the_message_that_shows_it(app: App) -> None:
+    (action,) = [action for _ in range(5) for action in await app.tick()]
+    await app.call("scaler", message(action))
+    app.control.capacities["plan-1"] = 5
+    app.now += timedelta(seconds=15)
+    await app.tick()
+    assert EntryKind.MANUAL_CHANGE in [line.kind for line in await app.store.log("plan-1")]
+
+
 async def test_what_a_hanging_queue_did_not_take_is_sent_by_the_next_run(
     app: App, monkeypatch: pytest.MonkeyPatch
 ) -> None:
