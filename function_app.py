@@ -12,7 +12,9 @@ from shared.autoscaling import flows, messages
 from shared.autoscaling.flows.poison import PoisonMessage
 from shared.autoscaling.flows.reconciler import Reconciler
 from shared.autoscaling.flows.scaler import Scaler
+from shared.autoscaling.policy import Resource
 from shared.autoscaling.ports import QueueSender
+from shared.autoscaling.state import ScaleAction
 from shared.azure.deferred_log import lines
 from shared.azure.invocation import InvocationGuard
 from shared.settings import SettingsError, parse
@@ -71,7 +73,8 @@ async def metric_collector(timer: func.TimerRequest) -> None:
         settings.source_timeout_seconds,
         app.scaling.message_counts,
     )
-    await _send(app.scaling.metrics_queue, collection.messages())
+    texts = collection.messages(settings.resources_per_message)
+    await _send(app.scaling.metrics_queue, texts)
 
 
 @scaling.queue_trigger(arg_name="message", queue_name="metrics", connection=HOST_STORAGE)
@@ -81,20 +84,29 @@ async def scaling_logic(message: func.QueueMessage) -> None:
 
     If the action cannot be sent, the message is delivered again, and the action is sent then.
     """
-    await _decide(message, sent=False)
+    due = list[Resource]()
+    actions, failed = await flows.scaling_logic.process_message(
+        _text(message), lambda samples: _decide(samples, due)
+    )
+    if failed:
+        await _send(app.scaling.metrics_queue, failed)
+    await _send_actions(actions)
+    if due:
+        await _send_actions(await _reconciler().reconcile_all(due, fresh_seconds=0))
 
 
 @senders.queue_trigger(arg_name="message", queue_name="samples", connection=HOST_STORAGE)
 @guard_invocation
 async def samples_received(message: func.QueueMessage) -> None:
     """The same for the samples of a ``QueueMetric``, which senders outside the app send."""
-    await _decide(message, sent=True)
+    action = await _decide(messages.decode_samples(_text(message)), sent=True)
+    await _send_actions([action] if action else [])
 
 
 @scaling.queue_trigger(arg_name="message", queue_name="actions", connection=HOST_STORAGE)
 @guard_invocation
 async def scaler(message: func.QueueMessage) -> None:
-    """Execute a scale action: set the capacity of the plan and confirm it."""
+    """Execute a scale action: set the capacity of the plan."""
     action = messages.decode_action(_text(message))
     parts = app.scaling
     await Scaler(declared, parts.store, parts.control, parts.timing).execute(action)
@@ -107,10 +119,7 @@ async def reconciler(timer: func.TimerRequest) -> None:
 
     If an action cannot be sent, it is sent again after ``ActionResendSeconds``.
     """
-    parts, seconds = app.scaling, settings.source_timeout_seconds
-    reconciler = Reconciler(parts.store, parts.control, parts.timing, seconds, version)
-    resent = await reconciler.reconcile_all(declared.values())
-    await _send(parts.actions_queue, [messages.encode_action(action) for action in resent])
+    await _send_actions(await _reconciler().reconcile_all(declared.values()))
 
 
 @scaling.queue_trigger(arg_name="message", queue_name="metrics-poison", connection=HOST_STORAGE)
@@ -271,11 +280,22 @@ else:
         functions.register_functions(nightly)
 
 
-async def _decide(message: func.QueueMessage, *, sent: bool) -> None:
-    samples, store = messages.decode_samples(_text(message)), app.scaling.store
-    action = await flows.scaling_logic.process_samples(samples, declared, store, version, sent=sent)
-    if action is not None:
-        await _send(app.scaling.actions_queue, [messages.encode_action(action)])
+async def _decide(
+    samples: messages.Samples, due: list[Resource] | None = None, *, sent: bool = False
+) -> ScaleAction | None:
+    return await flows.scaling_logic.process_samples(
+        samples, declared, app.scaling.store, version, sent=sent, due=due
+    )
+
+
+async def _send_actions(actions: Sequence[ScaleAction]) -> None:
+    if actions:
+        await _send(app.scaling.actions_queue, [messages.encode_action(each) for each in actions])
+
+
+def _reconciler() -> Reconciler:
+    parts, seconds = app.scaling, settings.source_timeout_seconds
+    return Reconciler(parts.store, parts.control, parts.timing, seconds, version)
 
 
 async def _send(queue: QueueSender, texts: Sequence[str]) -> None:

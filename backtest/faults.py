@@ -30,9 +30,10 @@ from shared.autoscaling.declaring import CapacityTarget
 from shared.autoscaling.errors import CapacityDelayed, CapacityRefused, StateConflict
 from shared.autoscaling.flows.reconciler import Reconciler
 from shared.autoscaling.flows.scaler import Scaler
+from shared.autoscaling.plan_facts import PlanReading
 from shared.autoscaling.ports import Snapshot
 from shared.autoscaling.state import Override, ScaleAction, ScalingState
-from shared.values.measurements import Metric, MetricValue
+from shared.values.measurements import Metric
 
 T = TypeVar("T")
 FLOWS = "shared.autoscaling.flows"
@@ -195,12 +196,12 @@ class FaultyApp(App):
             action, Scaler(resources, self._store, control, self.timing).execute(action)
         )
 
-    def _read(self) -> MetricValue:
+    def _read(self) -> PlanReading:
         if self._happens("plan_unreadable", self._rates.plan_unreadable):
             raise CapacityDelayed("503")
-        return MetricValue(self.now, float(self.plan.capacity))
+        return PlanReading(self.now, float(self.plan.capacity))
 
-    async def _change(self, action: ScaleAction, capacity: int) -> None:
+    async def _change(self, action: ScaleAction, capacity: int) -> int | None:
         """Delay the request, lose its reply, or let the plan accept or refuse it."""
         rates = self._rates
         self.safety.requested(action, capacity, self.state, self.now)
@@ -217,9 +218,7 @@ class FaultyApp(App):
         if self._happens("actions_refused", rates.action_refused):
             raise CapacityRefused("409: no instances available")
         self.plan.order(capacity, self._minute)
-        done_by = self._minute + self._arena.dead_time_minutes
-        while self.plan.capacity != capacity and self._minute <= done_by:
-            await NextMinute()
+        return capacity if self.plan.capacity == capacity else None
 
     def _record_abandoned(self, capacity: int) -> None:
         """Record that no scaler waits for the result of a request any more. The request may still
@@ -245,7 +244,7 @@ class FaultyApp(App):
         if action is not None:
             self.carry_out(action, minute, now)
 
-    async def _never(self, _: int) -> None:
+    async def _never(self, _: int) -> int | None:
         raise AssertionError("the reconciler must not change the capacity itself")
 
     def _later(self) -> int:
@@ -333,18 +332,24 @@ class PlanControl:
     """The CapacityControl of the plan. The faults decide what happens to a change."""
 
     def __init__(
-        self, read: Callable[[], MetricValue], change: Callable[[int], Awaitable[None]]
+        self, read: Callable[[], PlanReading], change: Callable[[int], Awaitable[int | None]]
     ) -> None:
         self._read = read
         self._change = change
 
-    async def read(self, _: CapacityTarget, /) -> MetricValue:
+    async def read(self, _: CapacityTarget, /) -> PlanReading:
         return self._read()
 
     describe = read
 
-    async def change(self, _: CapacityTarget, /, capacity: int) -> None:
-        await self._change(capacity)
+    async def change(
+        self,
+        _: CapacityTarget,
+        /,
+        capacity: int,
+        read: PlanReading,  # noqa: ARG002  the port has it
+    ) -> int | None:
+        return await self._change(capacity)
 
     async def close(self) -> None:
         """There is nothing to close."""

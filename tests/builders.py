@@ -17,6 +17,7 @@ from shared.autoscaling import (
 )
 from shared.autoscaling.acting.actions import ActionTiming
 from shared.autoscaling.messages import Samples, decode_samples
+from shared.autoscaling.ports import CapacityControl
 from shared.autoscaling.sources import Reading, Services, Source
 from shared.autoscaling.state import ActionStatus, Desired, ScalingState
 from shared.sampling.trend_rows import Trend
@@ -142,3 +143,10 @@ def trend_from_json(line: str | bytes) -> Trend:
     read = json.loads(line)
     fields = {name: value for name, value in read.items() if name in Trend.__slots__}
     return Trend(**{**fields, "warnings": tuple(fields["warnings"])})
+
+
+async def set_capacity(
+    control: CapacityControl, target: AppServicePlan, capacity: int
+) -> int | None:
+    """Change the capacity as the scaler does: the plan is read before."""
+    return await control.change(target, capacity, await control.read(target))

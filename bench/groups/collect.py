@@ -16,6 +16,7 @@ from shared.autoscaling import AppServicePlan, Resource, Threshold
 from shared.autoscaling.azure_monitor.together import PlatformMetrics
 from shared.autoscaling.declaring import CapacityTarget
 from shared.autoscaling.flows import metric_collector
+from shared.autoscaling.plan_facts import PlanReading
 from shared.autoscaling.services.clients import AzureReader
 from shared.autoscaling.sources import Services, Source
 from shared.settings.connections import ServiceBusConnection, StorageConnection
@@ -93,13 +94,13 @@ class PausingReader(MemoryReader):
 class Pauses:
     """A plan's capacity that only waits."""
 
-    async def read(self, _source: object, /) -> MetricValue:
+    async def read(self, _source: object, /) -> PlanReading:
         await asyncio.sleep(ANSWER_SECONDS)
-        return MetricValue(utc_now(), 2)
+        return PlanReading(utc_now(), 2)
 
     describe = read
 
-    async def change(self, target: CapacityTarget, capacity: int) -> None:
+    async def change(self, target: CapacityTarget, capacity: int, read: PlanReading) -> None:
         raise NotImplementedError
 
     async def close(self) -> None: ...

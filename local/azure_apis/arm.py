@@ -1,11 +1,11 @@
 """Azure Resource Manager (ARM): App Service Plans, their autoscale settings, metrics, and entities
 of Service Bus.
 
-A PUT answers 202 and starts a long-running operation. The client polls it in one of ARM's two
-forms, or reads the plan. `Location` answers 202 while the operation runs and then 200 with the
-plan. `Azure-AsyncOperation` always answers 200 with a status. Until the operation is done, GET of
-the plan returns the old capacity and the `provisioningState` InProgress, and any other PUT on the
-plan is refused.
+A PUT answers 200 with the plan if the change is complete at once, else 202, and starts a
+long-running operation. The client polls it in one of ARM's two forms, or reads the plan.
+`Location` answers 202 while the operation runs and then 200 with the plan. `Azure-AsyncOperation`
+always answers 200 with a status. Until the operation is done, GET of the plan returns the old
+capacity and the `provisioningState` InProgress, and any other PUT on the plan is refused.
 https://learn.microsoft.com/azure/azure-resource-manager/management/async-operations
 
 A plan with `asyncScalingEnabled` fills in `pieces`. Its operation is canceled only by a PUT with
@@ -320,6 +320,9 @@ class ArmStandIn(LoopbackServer):
         if running is None or requested.target not in (0, running.plan.capacity):
             running = self._start(request, requested)
         self._on_capacity_ordered(requested.id, running.plan.capacity)
+        self._settle(request.time)
+        if requested.id.key not in self._running:
+            return self._get(requested.id)
         return self._accepted(request, running)
 
     def _refusal(self, request: Request, requested: Plan) -> Reply | None:

@@ -57,7 +57,6 @@ def settings(
         "ActionRetrySeconds": "0.5",
         "ActionDeadlineSeconds": "30",
         "FailureHoldSeconds": "1",
-        "ArmPollingSeconds": "0.1",
         "ArmTimeoutSeconds": "5",
     }
 

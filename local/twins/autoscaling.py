@@ -17,6 +17,7 @@ from shared.autoscaling.azure_monitor.together import PlatformMetrics, Together
 from shared.autoscaling.deciding.decide import EntryKind, LogEntry
 from shared.autoscaling.declaring import AppServicePlan, CapacityTarget
 from shared.autoscaling.errors import CapacityRefused, ReadFailed, StateConflict
+from shared.autoscaling.plan_facts import PlanReading
 from shared.autoscaling.ports import CapacityControl, Snapshot, Wrote, wrote_nothing
 from shared.autoscaling.sources import IngestionBreaker, ServiceBusSource, Source, StorageQueue
 from shared.autoscaling.state import (
@@ -174,14 +175,20 @@ class MemoryCapacityControl:
         self.capacities = dict(capacities)
         self.changes: list[tuple[str, int]] = []
 
-    async def read(self, target: CapacityTarget) -> MetricValue:
+    async def read(self, target: CapacityTarget) -> PlanReading:
         self._check(target)
-        return MetricValue(self._clock(), float(self.capacities[target.name]))
+        return PlanReading(self._clock(), float(self.capacities[target.name]))
 
     async def describe(self, target: CapacityTarget) -> MetricValue:
-        return await self.read(target)
+        read = await self.read(target)
+        return MetricValue(read.time, read.value)
 
-    async def change(self, target: CapacityTarget, capacity: int) -> None:
+    async def change(
+        self,
+        target: CapacityTarget,
+        capacity: int,
+        read: PlanReading,  # noqa: ARG002  the port has it
+    ) -> int | None:
         self._check(target)
         if not 1 <= capacity <= self._maximum:
             raise CapacityRefused(
@@ -189,6 +196,7 @@ class MemoryCapacityControl:
             )
         self.changes.append((target.name, capacity))
         self.capacities[target.name] = capacity
+        return capacity
 
     async def close(self) -> None: ...
 

@@ -6,7 +6,8 @@ object with ``time`` and ``value``. A message of version 2 carries many samples 
 While nothing can be received from a Service Bus entity, its samples also have an ``entity_status``,
 which is the third element of such a pair.
 A message with a single sample is always written as version 1. The app's own messages may have a
-field ``plan``, see PlanFacts. Earlier versions ignore it.
+field ``plan``, see PlanFacts. Earlier versions ignore it. A message of version 3 carries
+``messages``, a list of such messages. The app writes it only if ``ResourcesPerMessage`` says so.
 
 The text is JSON, or JSON in base64, which many queue clients send. The host is configured not to
 decode messages (``messageEncoding: none``). If it decoded base64, a message that is not base64
@@ -28,8 +29,10 @@ from shared.autoscaling.state import EPOCH_MAX, ScaleAction
 from shared.values.bounds import Bounds
 from shared.values.measurements import CAPACITY_SANE_MAX, DISABLED, MEASURE_MAX, Metric, MetricValue
 from shared.values.samples import (
+    MANY_RESOURCES_VERSION,
     MANY_SAMPLES_VERSION,
     METRICS_OF_A_MESSAGE_MAX,
+    RESOURCES_OF_A_MESSAGE_MAX,
     SAMPLE_FIELDS,
     SCHEMA_VERSION,
     encode,
@@ -52,6 +55,22 @@ class Samples:
     """One error for each invalid sample."""
     plan: object = None
     """What the message says about the plan. It is not checked yet, see ``plan_facts.of_fields``."""
+
+
+def split(body: str) -> list[str] | None:
+    """The messages in a message for many resources; None if it is a message of another version.
+
+    Raises BadMessage if they are no list, or too many. Each of them may be bad on its own.
+    """
+    document = _document(body, "metric") if '"messages"' in _text(body) else None
+    fields: dict[str, Any] = document if isinstance(document, dict) else {}
+    version, messages = fields.get("schema_version"), fields.get("messages")
+    if type(version) is not int or version != MANY_RESOURCES_VERSION:
+        return None
+    if not isinstance(messages, list) or not 1 <= len(messages) <= RESOURCES_OF_A_MESSAGE_MAX:
+        must = f"must be a list of 1 to {RESOURCES_OF_A_MESSAGE_MAX} messages"
+        raise BadMessage(f"metric: messages is {quoted(messages)}, {must}")
+    return [json.dumps(each, separators=(",", ":")) for each in messages]
 
 
 def decode_samples(body: str, resource_name: str = "") -> Samples:
@@ -118,7 +137,7 @@ def all_refused(refused: Sequence[BadMessage]) -> BadMessage:
     return refused[0] if len(refused) == 1 else BadMessage(summary(refused))
 
 
-def summary(refused: Sequence[BadMessage]) -> str:
+def summary(refused: Sequence[object]) -> str:
     """The first few errors, and the number of the others."""
     more = len(refused) - REFUSED_SHOWN_MAX
     first = "; ".join([str(error) for error in refused[:REFUSED_SHOWN_MAX]])
@@ -173,9 +192,11 @@ def _versioned(fields: object, kind: str, versions: Sequence[int]) -> dict[str, 
     version = fields.get("schema_version")
     if type(version) is not int or version not in versions:
         readable = " and ".join([str(each) for each in versions])
+        advice = "deploy the same version of the sender and the app"
+        if version == MANY_RESOURCES_VERSION:
+            advice = f"only the app itself sends {version}, to the queue metrics"
         raise BadMessage(
-            f"{kind}: schema_version is {quoted(version)}, but this app reads {readable}; "
-            "deploy the same version of the sender and the app"
+            f"{kind}: schema_version is {quoted(version)}, but this app reads {readable}; {advice}"
         )
     return fields
 

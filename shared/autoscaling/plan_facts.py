@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
+from typing import Any
 
 from shared.autoscaling.declaring import PLAN_CAPACITY_MAX, Limits
 from shared.values.measurements import CAPACITY_SANE_MAX, MetricValue
@@ -70,6 +71,10 @@ class PlanReading(MetricValue):
     """The capacity of a plan, with the facts that the same answer states."""
 
     facts: PlanFacts = PlanFacts()
+    failure: str = ""
+    """Why the last change of the plan did not complete; empty if it did, or is still under way."""
+    plan: Any = field(default=None, compare=False, repr=False)
+    """The plan in the form of the adapter that has read it, from which it makes a change."""
 
 
 def of_fields(given: object) -> PlanFacts:

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 from shared.autoscaling.deciding.decide import LogEntry
 from shared.autoscaling.declaring import CapacityTarget
+from shared.autoscaling.plan_facts import PlanReading
 from shared.autoscaling.state import Override, ScalingState
 from shared.values.measurements import MetricValue
 
@@ -106,8 +107,8 @@ class QueueSender(Protocol):
 class CapacityControl(Protocol):
     """Reads and changes the capacity of a target."""
 
-    async def read(self, target: CapacityTarget, /) -> MetricValue:
-        """The capacity that the target is set to.
+    async def read(self, target: CapacityTarget, /) -> PlanReading:
+        """The capacity that the target has.
 
         Raises CapacityRefused if the target does not exist or the identity may not read it, and
         CapacityDelayed if it cannot be read now.
@@ -118,8 +119,13 @@ class CapacityControl(Protocol):
         """The same, with what else scales the target, as PlanFacts."""
         ...
 
-    async def change(self, target: CapacityTarget, /, capacity: int) -> None:
-        """Set the capacity, and wait until the change is complete.
+    async def change(
+        self, target: CapacityTarget, /, capacity: int, read: PlanReading
+    ) -> int | None:
+        """Set the capacity of the target, which was ``read`` just before.
+
+        Returns the capacity that the target has afterwards; None if the change was accepted, and is
+        still under way.
 
         Raises CapacityRefused if nothing was changed and another attempt would not help: the target
         does not exist, it cannot have this capacity, or a permission is missing. Raises

@@ -10,6 +10,7 @@ from shared.settings import fields
 from shared.settings.connections import HOST_STORAGE
 from shared.settings.fields import Setting, SettingsModel, cron, required, setting
 from shared.values.bounds import Bounds, matching
+from shared.values.samples import RESOURCES_OF_A_MESSAGE_MAX
 from shared.values.text import NAME, UUID
 
 RULES = "rules"
@@ -65,12 +66,17 @@ class SingleResource(SettingsModel):
 
 @dataclass(frozen=True)
 class Schedules(SettingsModel):
-    """When the functions of the scaler run."""
+    """When the functions of the scaler run, and on how many resources at a time."""
 
     metric_collector_schedule: str = setting("MetricCollectorSchedule", "schedule",
         "*/15 * * * * *", "when to read the metrics", "`metric_collector`", parse=cron)
-    reconciler_schedule: str = setting("ReconcilerSchedule", "schedule", "*/30 * * * * *",
-        "when to compare desired and actual capacity", "`reconciler`", parse=cron)
+    resources_per_message: Annotated[int, Bounds(1, RESOURCES_OF_A_MESSAGE_MAX)] = setting(
+        "ResourcesPerMessage", "whole number", 1, "for how many resources one message of the queue "
+        "`metrics` has samples; raise it once every running copy of the app has this setting: see "
+        "[several plans](several-plans.md#executions)", "`metric_collector`")
+    reconciler_schedule: str = setting("ReconcilerSchedule", "schedule", "0 * * * * *",
+        "when to compare desired and actual capacity, besides each message of a resource with a "
+        "change under way", "`reconciler`", parse=cron)
     log_retention_schedule: str = setting("LogRetentionSchedule", "schedule", "0 40 3 * * *",
         "when to delete old entries of the decision log and old trends", "`log_retention`",
         parse=cron)
@@ -171,7 +177,5 @@ class ActionSettings(SettingsModel):
         "sovereign clouds", CAPACITY, parse=fields.address)
     arm_timeout_seconds: Annotated[float, Bounds(1, 180)] = setting("ArmTimeoutSeconds", "seconds",
         120, "timeout for one change of a plan")
-    arm_polling_seconds: Annotated[float, Bounds(0.05, 60)] = setting("ArmPollingSeconds",
-        "seconds", 5, "interval at which the app checks whether the change is complete")
     decision_log_days: Annotated[float, Bounds(0.01, 3650)] = setting("DecisionLogDays", "days", 14,
         "how long the decision log is kept", "`log_retention`")

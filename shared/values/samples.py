@@ -1,6 +1,6 @@
 """Samples as JSON in queue messages: how they are written, and which values they may have.
 
-``autoscaling/messages.py`` describes the two versions, and reads them.
+``autoscaling/messages.py`` describes the versions, and reads them.
 """
 
 from __future__ import annotations
@@ -16,6 +16,14 @@ from shared.values.measurements import MEASURE_MAX, NOTHING, Metric
 SCHEMA_VERSION = 1
 
 MANY_SAMPLES_VERSION = 2
+
+MANY_RESOURCES_VERSION = 3
+
+RESOURCES_OF_A_MESSAGE_MAX = 500
+"""The most messages of one resource each that travel in one message."""
+
+MESSAGE_BYTES_MAX = 64_000
+"""The most bytes of a message for many resources. A storage queue accepts 64 KiB of plain text."""
 
 SAMPLE_FIELDS = ("time", "value", "entity_status")
 """The last one is left out unless the sample has a status."""
@@ -39,6 +47,19 @@ def encode_metrics(
     return [
         encode_samples(each, **further.get(each[0].resource_name, {})) for each in grouped(metrics)
     ]
+
+
+def together(texts: Iterable[str], resources_max: int) -> list[str]:
+    """The messages of one resource each, up to ``resources_max`` of them in one message."""
+    start = json.dumps({"schema_version": MANY_RESOURCES_VERSION, "messages": []})[:-2]
+    groups, size = list[list[str]](), 0
+    for text in texts:
+        size += len(text) + 1
+        if not groups or len(groups[-1]) == resources_max or size > MESSAGE_BYTES_MAX:
+            groups.append([])
+            size = len(start) + len(text) + 2
+        groups[-1].append(text)
+    return [f"{start}{','.join(each)}]}}" if len(each) > 1 else each[0] for each in groups]
 
 
 def grouped(metrics: Iterable[Metric]) -> Iterator[Sequence[Metric]]:

@@ -23,12 +23,20 @@ from shared.autoscaling.messages import (
     encode_action,
     named_resource,
 )
+from shared.autoscaling.messages import split as messages_in
 from shared.autoscaling.state import EPOCH_MAX, ScaleAction
 from shared.ingestion.decoding.decode import decode
 from shared.ingestion.decoding.readings import Decoded, DecodedReading, to_effect
 from shared.ingestion.model import Stream, split
 from shared.values.measurements import DISABLED, Metric, MetricValue
-from shared.values.samples import METRICS_OF_A_MESSAGE_MAX, encode_samples
+from shared.values.samples import (
+    MESSAGE_BYTES_MAX,
+    METRICS_OF_A_MESSAGE_MAX,
+    RESOURCES_OF_A_MESSAGE_MAX,
+    encode_metrics,
+    encode_samples,
+    together,
+)
 from tests.builders import NOW, ago, decode_metric, encode_metric, metric
 
 STREAM = Stream("ns", "hub", "$Default", "3")
@@ -76,6 +84,66 @@ def test_an_action_survives_the_queue(
 ) -> None:
     sent = ScaleAction(name, target, epoch, reason, time)
     assert decode_action(encode_action(sent)) == sent
+
+
+# --- messages for many resources ---
+
+
+@given(st.lists(st.tuples(names, st.floats(0, 1e12)), max_size=12), st.integers(1, 5))
+def test_what_many_resources_send_together_is_read_as_what_each_sends_alone(
+    sent: list[tuple[str, float]], resources_max: int
+) -> None:
+    metrics = [Metric(name, kind, MetricValue(NOW, v)) for name, v in sent for kind in "ab"]
+    alone = encode_metrics(metrics, {name: {"plan": {"tier": name}} for name, _ in sent})
+    messages = together(alone, resources_max)
+    read = [messages_in(each) or [each] for each in messages]
+    assert [text for texts in read for text in texts] == alone or read == []
+    assert all(len(texts) <= resources_max for texts in read)
+    assert len(messages) == -(-len(alone) // resources_max)
+    encoded = [base64.b64encode(each.encode()).decode() for each in messages]
+    assert [messages_in(each) for each in encoded] == [messages_in(each) for each in messages]
+
+
+@pytest.mark.parametrize("name", ["n" * 200, "\u00e9" * 60, "<&>" * 60])
+def test_a_message_for_many_resources_fits_into_a_queue(name: str) -> None:
+    metrics = [
+        Metric(f"{name}-{number}", f"{name}-{kind}", MetricValue(NOW, 1 / 3))
+        for number in range(1000)
+        for kind in range(1, METRICS_OF_A_MESSAGE_MAX + 1)
+    ]
+    alone = encode_metrics(metrics)
+    messages = together(alone, RESOURCES_OF_A_MESSAGE_MAX)
+    assert [text for each in messages for text in messages_in(each) or []] == alone
+    sizes = [len(each.encode()) for each in messages]
+    assert max(sizes) <= MESSAGE_BYTES_MAX < 64 * 1024
+    assert min(sizes[:-1]) > MESSAGE_BYTES_MAX - max(map(len, alone)) - 2, "they are well filled"
+
+
+@pytest.mark.parametrize(("beyond", "count"), [(0, 1), (1, 2)])
+def test_a_message_for_many_resources_is_as_long_as_it_may_be(beyond: int, count: int) -> None:
+    length = MESSAGE_BYTES_MAX - len(together(["1", "2"], 2)[0]) + 1
+    messages = together(["1" * (length + beyond), "2"], 2)
+    assert len(messages) == count
+    assert len(messages[0]) <= MESSAGE_BYTES_MAX
+
+
+def test_a_message_for_many_resources_is_refused_where_one_resource_is_expected() -> None:
+    """So does a copy of the app that does not know this version."""
+    (body,) = together([json.dumps(ONE), json.dumps(ONE)], 2)
+    with pytest.raises(BadMessage, match="schema_version is 3, but this app reads 1 and 2; only"):
+        decode_samples(body)
+
+
+@pytest.mark.parametrize("messages", [None, {}, "x", [], [1] * (RESOURCES_OF_A_MESSAGE_MAX + 1)])
+def test_a_message_for_many_resources_without_a_bounded_list_is_refused(messages: object) -> None:
+    with pytest.raises(BadMessage, match=r"messages is .*, must be a list of 1 to 500") as refused:
+        messages_in(json.dumps({"schema_version": 3, "messages": messages}))
+    assert len(str(refused.value)) < 300
+
+
+@pytest.mark.parametrize("version", [1, 2, 4, True, 3.0, "3", None])
+def test_only_version_3_is_for_many_resources(version: object) -> None:
+    assert messages_in(json.dumps({"schema_version": version, "messages": [ONE]})) is None
 
 
 # --- samples of events ---
@@ -226,6 +294,7 @@ def is_refused(body: str) -> None:
     for decode_body in (decode_samples, decode_action):
         with pytest.raises(BadMessage):
             decode_body(body)
+    assert messages_in(body) is None
 
 
 @pytest.mark.parametrize("body", ["", "plain text", "[1]", '"text"', "{", "=" * 50, "[" * 100_000])

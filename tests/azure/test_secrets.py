@@ -33,7 +33,7 @@ from shared.trends.submitters.livy import LivyClient
 from shared.values.messages import Message
 from shared.values.news import News, NewsKind
 from shared.wiring.batch_sender import batch_sender
-from tests.builders import NOW, plan
+from tests.builders import NOW, plan, set_capacity
 
 PLANTED = "hunter2hunter2hunter2hunter2hunter2hunter2+/"
 KEY = base64.b64encode(PLANTED.encode()).decode()
@@ -152,7 +152,7 @@ ATTEMPTS: dict[str, Attempt] = {
     "webhook": tell,
     "batch on Livy": closing(livy, lambda a: a.submit(Job("token", ("--password", PLANTED)))),
     "inputs": closing(inputs, lambda a: a.newest("in", [NOW.date()])),
-    "plan": closing(AppServiceControl, lambda a: a.change(plan(), 3)),
+    "plan": closing(AppServiceControl, lambda a: set_capacity(a, plan(), 3)),
 }
 OVER_AMQP: dict[str, Attempt] = {
     "batch": bus(

@@ -23,12 +23,16 @@ from local.twins.autoscaling import (
     MemoryReader,
     MemoryStateStore,
 )
-from shared.autoscaling import ServiceBusSubscription, TargetTracking
+from shared.autoscaling import ServiceBusSubscription, TargetTracking, Threshold
+from shared.autoscaling.deciding.decide import EntryKind
 from shared.autoscaling.flows.poison import UNATTRIBUTED
-from shared.autoscaling.messages import decode_action
+from shared.autoscaling.flows.scaling_logic import process_message
+from shared.autoscaling.messages import Samples, decode_action, decode_samples, encode_action
+from shared.autoscaling.ports import Snapshot
 from shared.autoscaling.state import RulesInForce
 from shared.settings import SettingsError
 from shared.values.measurements import Metric, MetricValue
+from shared.values.samples import together
 from tests.bindings.test_ingestion_functions import imported, names
 from tests.builders import encode_metric, resource
 from tests.settings.test_settings import SINGLE
@@ -106,6 +110,15 @@ async def test_reconciler_sends_a_lost_action_again(app: App) -> None:
     assert app.actions.texts == [action]
 
 
+async def test_a_manual_change_is_noticed_by_the_message_that_shows_it(app: App) -> None:
+    (action,) = [action for _ in range(5) for action in await app.tick()]
+    await app.call("scaler", message(action))
+    app.control.capacities["plan-1"] = 5
+    app.now += timedelta(seconds=15)
+    await app.tick()
+    assert EntryKind.MANUAL_CHANGE in [line.kind for line in await app.store.log("plan-1")]
+
+
 async def test_what_a_hanging_queue_did_not_take_is_sent_by_the_next_run(
     app: App, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -162,6 +175,127 @@ async def test_poison_messages_are_recorded_once_in_the_decision_log(app: App) -
     body = encode_metric(Metric("plan-1", BACKLOG, MetricValue(NOW, 1)))
     await app.call("metrics_poison", message(body))
     assert [line.body for line in await app.store.log("plan-1")] == [body]
+
+
+# --- one message for many resources ---
+
+PLANS = [f"plan-{number}" for number in range(1, 6)]
+
+
+@pytest.fixture
+async def fleet(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[App]:
+    """Five plans, whose samples travel together."""
+    source = ServiceBusSubscription("orders", "billing")
+    found = [resource(name, metrics={BACKLOG: source}, policy=RULE) for name in PLANS]
+    monkeypatch.setattr("scaling_rules.resources", lambda _settings: found)
+    module = imported(monkeypatch, {**ENVIRON, "ResourcesPerMessage": "100"})
+    fleet = App(module)
+    fleet.control.capacities = dict.fromkeys(PLANS, 2)
+    yield fleet
+    sys.modules.pop("function_app", None)
+    await module.app.close()
+
+
+RULE = Threshold(BACKLOG, 100, 10)
+
+
+async def collected(fleet: App) -> str:
+    """The message of the tick in which the fifth sample leads to decisions."""
+    for _ in range(4):
+        assert await fleet.tick() == []
+    await fleet.call("metric_collector", Mock(spec=func.TimerRequest))
+    (body,) = taken(fleet.metrics)
+    return body
+
+
+async def test_one_message_leads_to_one_decision_for_each_of_its_resources(fleet: App) -> None:
+    await fleet.call("scaling_logic", message(await collected(fleet)))
+    actions = [decode_action(text) for text in taken(fleet.actions)]
+    assert {(each.resource_name, each.target) for each in actions} == {(n, 3) for n in PLANS}
+    assert len(actions) == len(PLANS)
+    for action in actions:
+        await fleet.call("scaler", message(encode_action(action)))
+    assert fleet.control.capacities == dict.fromkeys(PLANS, 3)
+
+
+async def test_the_samples_of_a_resource_that_fails_are_sent_again_alone(
+    fleet: App, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    body, load = await collected(fleet), fleet.store.load
+
+    async def failing(name: str) -> Snapshot:
+        if name == "plan-3":
+            raise OSError("503")
+        return await load(name)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(fleet.store, "load", failing)
+        await fleet.call("scaling_logic", message(body))
+    first = {decode_action(text).resource_name for text in taken(fleet.actions)}
+    assert first == {*PLANS} - {"plan-3"}
+    (alone,) = taken(fleet.metrics)
+    assert decode_samples(alone).resource_name == "plan-3"
+    assert alone in body
+    assert "[sent_alone] all: some messages failed and are sent again, each alone: 1 of 5" in (
+        caplog.text
+    )
+    assert "OSError: 503" in caplog.text
+    await fleet.call("scaling_logic", message(alone))
+    (action,) = taken(fleet.actions)
+    assert decode_action(action).resource_name == "plan-3"
+    assert fleet.metrics.texts == []
+
+
+@pytest.mark.parametrize("queue", ["metrics", "actions"])
+async def test_a_message_whose_outcome_could_not_be_sent_is_delivered_again_without_harm(
+    fleet: App, monkeypatch: pytest.MonkeyPatch, queue: str
+) -> None:
+    bad = encode_metric(Metric("plan-9", BACKLOG, MetricValue(NOW, 1)))
+    body = (await collected(fleet)).replace('"messages": [', f'"messages": [{bad},')
+    sender = getattr(fleet, queue)
+    with monkeypatch.context() as patch:
+        patch.setattr(sender, "send_texts", AsyncMock(side_effect=OSError("503")))
+        with pytest.raises(OSError, match="503"):
+            await fleet.call("scaling_logic", message(body))
+    fleet.metrics.texts.clear()
+    log = [len(await fleet.store.log(name)) for name in PLANS]
+    await fleet.call("scaling_logic", message(body))
+    assert fleet.metrics.texts == [bad]
+    actions = [decode_action(text) for text in taken(fleet.actions)]
+    assert {each.resource_name for each in actions} == {*PLANS}
+    assert {each.epoch for each in actions} == {1}
+    assert [len(await fleet.store.log(name)) for name in PLANS] == log
+
+
+async def test_a_poison_message_for_many_resources_is_told_in_the_log_of_each(fleet: App) -> None:
+    body = await collected(fleet)
+    await fleet.call("metrics_poison", message(body))
+    for name in PLANS:
+        (line,) = [line for line in await fleet.store.log(name) if line.kind is EntryKind.POISON]
+        assert decode_samples(line.body).resource_name == name
+        assert "processing it failed each time" in line.reason
+    bad = json.dumps({"schema_version": 3, "messages": 5})
+    await fleet.call("metrics_poison", message(bad))
+    (line,) = await fleet.store.log(UNATTRIBUTED)
+    assert "messages is 5, must be a list of 1 to 500 messages" in line.reason
+    await fleet.call("samples_poison", message(body))
+    assert "only the app itself sends 3" in (await fleet.store.log(UNATTRIBUTED))[0].reason
+
+
+async def test_a_resource_that_does_not_end_is_left_to_a_message_of_its_own() -> None:
+    texts = [encode_metric(Metric(name, "b", MetricValue(NOW, 1))) for name in PLANS * 9]
+    hanging, done = set[str](), list[str]()
+
+    async def process(samples: Samples) -> None:
+        if samples.resource_name == "plan-1":
+            hanging.add(samples.resource_name)
+            await asyncio.Event().wait()
+        done.append(samples.resource_name)
+
+    (body,) = together(texts, 100)
+    actions, failed = await process_message(body, process, 0.1)
+    assert (actions, failed) == ([], texts[::5])
+    assert sorted(done) == sorted(PLANS[1:] * 9)
 
 
 @pytest.mark.parametrize("error", [None, OSError("503")])

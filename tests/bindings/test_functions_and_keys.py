@@ -68,7 +68,7 @@ OTHERS: dict[str, dict[str, Any]] = {  # all properties of the trigger of each f
     "metric_collector": timer("*/15 * * * * *"),
     "scaling_logic": queue("metrics"),
     "scaler": queue("actions"),
-    "reconciler": timer("*/30 * * * * *"),
+    "reconciler": timer("0 * * * * *"),
     "metrics_poison": queue("metrics-poison"),
     "samples_received": queue("samples"),
     "samples_poison": queue("samples-poison"),

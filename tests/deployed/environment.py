@@ -48,7 +48,6 @@ CHOSEN = {
     "DryRun": "false",
     "MetricCollectorSchedule": "* * * * * *",
     "MinimumSamples": "1",
-    "ArmPollingSeconds": "0.1",
     "ProcessingPeriodHours": "24",
 }
 """The parameter `settings` of the deployment."""

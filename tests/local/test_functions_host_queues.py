@@ -23,8 +23,12 @@ from local.functions_host.worker_deaths import APART_MAX, WorkerDeaths
 from local.twins.autoscaling import MemoryCapacityControl, MemoryStateStore
 from shared.autoscaling.acting.actions import action_of
 from shared.autoscaling.declaring import CapacityTarget
+from shared.autoscaling.flows.poison import UNATTRIBUTED
 from shared.autoscaling.messages import encode_action
+from shared.autoscaling.plan_facts import PlanReading
 from shared.autoscaling.state import ActionStatus
+from shared.values.measurements import Metric, MetricValue
+from shared.values.samples import encode_metrics, together
 from tests.builders import desired, resource
 from tests.local.polling import until
 from tests.local.test_functions_host import SAMPLE_CONFIG, SECONDS_MAX, RunSample, run_sample
@@ -111,11 +115,12 @@ class DiesAfterTheChange(MemoryCapacityControl):
 
     changed = False
 
-    async def change(self, target: CapacityTarget, capacity: int) -> None:
-        await super().change(target, capacity)
+    async def change(self, target: CapacityTarget, capacity: int, read: PlanReading) -> int | None:
+        after = await super().change(target, capacity, read)
         if not self.changed:
             self.changed = True
             await asyncio.Event().wait()
+        return after
 
 
 async def test_an_action_that_a_death_interrupts_after_the_change_is_confirmed_and_not_repeated(
@@ -147,3 +152,36 @@ async def test_an_action_that_a_death_interrupts_after_the_change_is_confirmed_a
     assert control.changes == [("plan-1", pending.target)]
     assert settled is not None
     assert (settled.status, settled.epoch) == (ActionStatus.CONFIRMED, pending.epoch)
+
+
+async def test_only_the_failing_part_of_a_message_for_many_resources_becomes_poison(
+    azurite: Azurite, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("scaling_rules.resources", lambda _settings: [resource()])
+    config = shrunk_host_json()
+    host = FunctionsHost(
+        APP_DIR,
+        settings={**SINGLE, "AzureWebJobsStorage": azurite.connection_string},
+        config=config,
+        listeners={QUEUE_TRIGGER: QueueListener},
+    )
+    sample = MetricValue(utc_now(), 5)
+    (bad,) = encode_metrics([Metric("plan-9", "backlog", sample)])
+    (good,) = encode_metrics([Metric("plan-1", "backlog", sample)])
+    async with (
+        QueueClient.from_connection_string(azurite.connection_string, "metrics") as queue,
+        hosted_app(host) as app,
+    ):
+        with suppress(ResourceExistsError):
+            await queue.create_queue()
+        app.scaling.store = store = MemoryStateStore(utc_now)
+        app.scaling.control = MemoryCapacityControl(utc_now, {"plan-1": 2})
+        for text in together([good, bad], 2):
+            await queue.send_message(text)
+        await until(lambda: counts(host, "metrics_poison").invocations == 1, SECONDS_MAX)
+        (line,) = await store.log(UNATTRIBUTED)
+        assert line.body == bad
+        stored = (await store.load("plan-1")).state.histories["backlog"]
+        assert [each.value for each in stored.samples] == [5]
+    attempts = config.queues.max_dequeue_count
+    assert counts(host, "scaling_logic") == InvocationCounts(attempts + 1, attempts)

@@ -54,7 +54,7 @@ async def put(arm: ArmStandIn, capacity: Any, sku: str = "S1", **properties: Any
 
 async def test_a_put_removes_tags_that_it_omits(arm: ArmStandIn) -> None:
     """As in Azure, a PUT with only a SKU removes the other properties."""
-    assert await put(arm, 2) == 202
+    assert await put(arm, 2) == 200
     assert arm.plan(PLAN).tags == {}
 
 
@@ -75,7 +75,7 @@ async def test_conflicts_occur_at_random_and_are_repeatable_by_seed() -> None:
             return [await put(arm, 2) for _ in range(12)]
 
     first = await statuses(1)
-    assert set(first) == {202, 409}
+    assert set(first) == {200, 409}
     assert await statuses(1) == first
     assert await statuses(2) != first
 
@@ -113,7 +113,7 @@ async def test_a_plan_fills_in_pieces_stands_still_or_ends_short(
 
 async def test_a_region_without_enough_free_instances_names_their_number(arm: ArmStandIn) -> None:
     arm.free = 2
-    assert [await put(arm, capacity) for capacity in (4, 3, 4, 2, 3)] == [429, 202, 429, 202, 202]
+    assert [await put(arm, capacity) for capacity in (4, 3, 4, 2, 3)] == [429, 200, 429, 200, 200]
 
 
 @pytest.mark.parametrize(

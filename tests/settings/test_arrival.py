@@ -64,7 +64,7 @@ from shared.wiring.app import App
 from shared.wiring.nightly import FABRIC
 from tests.bindings.test_functions_and_keys import EVERYTHING
 from tests.bindings.test_ingestion_functions import imported
-from tests.builders import NOW
+from tests.builders import NOW, set_capacity
 
 KEYS = "SharedAccessKeyName=n;SharedAccessKey=a2V5"
 OTHER_ID = f"{'1' * 8}{'-1111' * 3}-{'1' * 12}"
@@ -360,7 +360,6 @@ ROWS = {
         {"ServiceBusNamespaceIds": NAMESPACE_ID, "BreakerDisablesApp": FUNCTION_APP},
     ),
     "ArmTimeoutSeconds": Row("77", 77, lambda app: control(app).arm_timeout_seconds),
-    "ArmPollingSeconds": Row("7", 7, lambda app: control(app).arm_polling_seconds),
     # --- notifications and telemetry ---
     "WebhookUrl": Row(HOOK, HOOK, made(Webhook, "notifications.notifier", "url")),
     "WebhookStyle": Row(
@@ -627,6 +626,13 @@ CALLS = {
         "7",
         7,
     ),
+    "ResourcesPerMessage": Call(
+        "metric_collector",
+        "shared.autoscaling.flows.metric_collector.collect",
+        "messages",
+        "77",
+        (77,),
+    ),
     "SourceTimeoutSeconds of reconciler": Call(
         "reconciler", "function_app.Reconciler", "timeout_seconds", "7", 7
     ),
@@ -681,6 +687,8 @@ async def test_a_setting_arrives_in_the_flow_of_its_function(
         flow = Mock(return_value=Mock(reconcile_all=flow))
     with noted(import_module(owner), name, flow) as seen:
         await run(Mock(spec=func.TimerRequest))
+    if result.messages.called:
+        seen["messages"] = result.messages.call_args.args
     assert seen[call.argument] == call.expected
 
 
@@ -743,7 +751,7 @@ class Asked(Exception):
     "use",
     [
         lambda app: app.scaling.control.read(of(app).target),
-        lambda app: app.scaling.control.change(of(app).target, 3),
+        lambda app: set_capacity(app.scaling.control, of(app).target, 3),
         lambda app: app.scaling.permissions.lacking(of(app).target),
         lambda app: app.scaling.platform_metrics.read(
             [s for s in of(app).metrics.values() if s.series]

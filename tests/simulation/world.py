@@ -17,9 +17,10 @@ from shared.autoscaling.declaring import CapacityTarget
 from shared.autoscaling.errors import CapacityDelayed, CapacityRefused
 from shared.autoscaling.flows import poison, scaling_logic
 from shared.autoscaling.flows.poison import PoisonMessage
-from shared.autoscaling.flows.reconciler import Reconciler
+from shared.autoscaling.flows.reconciler import FRESH_SECONDS, Reconciler
 from shared.autoscaling.flows.scaler import Scaler
 from shared.autoscaling.messages import decode_action, decode_samples, encode_action
+from shared.autoscaling.plan_facts import PlanReading
 from shared.autoscaling.policy import Resource
 from shared.autoscaling.ports import Snapshot
 from shared.autoscaling.state import ActionStatus, Desired, ScaleAction, ScalingState
@@ -35,7 +36,7 @@ HOST_QUEUES = read_host_json(Path(__file__).parents[2]).queues
 MAX_DEQUEUE_COUNT = HOST_QUEUES.max_dequeue_count
 DUPLICATE_RATE = 0.05
 LOST_OUTPUT_RATE = 0.05
-COLLECT_SECONDS, RECONCILE_SECONDS = 15, 30
+COLLECT_SECONDS, RECONCILE_SECONDS = 15, 60
 STEP_SECONDS_MAX = 3.0
 TASKS_PER_STEP = 6
 
@@ -43,7 +44,6 @@ FUNCTION_TIMEOUT = timedelta(minutes=5)
 """As in host.json. The function is then killed without any cleanup."""
 SOURCE_TIMEOUT = timedelta(seconds=10)
 """The time after which the reconciler gives up a resource."""
-ARM_TIMEOUT = timedelta(seconds=120)
 RETRIED_AFTER = timedelta(seconds=HOST_QUEUES.visibility_timeout_seconds)
 """When the message of a failed function is redelivered."""
 MESSAGE_LEASE = timedelta(minutes=10)
@@ -193,14 +193,19 @@ class Control(MemoryCapacityControl):
         self._operations: list[Operation] = []
         self.effective: list[Effect] = []
 
-    async def read(self, target: CapacityTarget) -> MetricValue:
+    async def read(self, target: CapacityTarget) -> PlanReading:
         with failing_as(CapacityDelayed("the connection was lost")):
             await pause()
             value = await super().read(target)
             await pause()
         return value
 
-    async def change(self, target: CapacityTarget, capacity: int) -> None:
+    async def change(
+        self,
+        target: CapacityTarget,
+        capacity: int,
+        read: PlanReading,  # noqa: ARG002  the port has it
+    ) -> int | None:
         world = self._world
         chance = world.random.random()
         if chance < world.scheduler.fault_rate:
@@ -219,10 +224,10 @@ class Control(MemoryCapacityControl):
             else:
                 self._operations.append(operation)
             self.finish()
-            await self._answer(operation)
             await pause()
         except Outage as error:
             raise CapacityDelayed("no answer, outcome unknown", maybe_done=True) from error
+        return self.capacities[target.name] if operation.done else None
 
     def _refuse_if_too_few(self, target: CapacityTarget, capacity: int) -> None:
         free, before = (
@@ -241,18 +246,6 @@ class Control(MemoryCapacityControl):
         self.changes.append((new.target.name, new.capacity))
         self._operations = [new]
         return new
-
-    async def _answer(self, operation: Operation) -> None:
-        if operation.done:
-            return
-        until = min(operation.done_at, self._world.now + ARM_TIMEOUT)
-        if self.supply is Supply.PIECES:
-            seconds = self._world.random.uniform(0, ARM_TIMEOUT.total_seconds())
-            until = self._world.now + timedelta(seconds=seconds)
-        await sleep_until(until)
-        self.finish()
-        if not operation.done:
-            raise CapacityDelayed("no answer within 120 s, outcome unknown", maybe_done=True)
 
     def hurry(self, end: datetime) -> None:
         """Complete all operations by ``end``."""
@@ -385,7 +378,7 @@ class World:
         if self._due("collect", COLLECT_SECONDS):
             self._collect()
         if self._due("reconcile", RECONCILE_SECONDS):
-            self._start(self._reconcile(), "actions", lasts=SOURCE_TIMEOUT)
+            self._start(self._reconcile(FRESH_SECONDS), "actions", lasts=SOURCE_TIMEOUT)
         for name in self.queues:
             self._deliver(name)
         for _ in range(TASKS_PER_STEP):
@@ -421,18 +414,21 @@ class World:
         for message in encode_metrics(read):
             self._send("metrics", message)
 
-    async def _reconcile(self) -> list[ScaleAction]:
+    async def _reconcile(self, fresh_seconds: float = 0) -> list[ScaleAction]:
         version, resources = self.copy()
         action = await Reconciler(self.store, self.control, TIMING, 10, version).reconcile_one(
-            resources["plan-1"]
+            resources["plan-1"], fresh_seconds
         )
         return [action] if action else []
 
     async def _decide(self, body: str) -> list[ScaleAction]:
         version, resources = self.copy()
+        due = list[Resource]()
         action = await scaling_logic.process_samples(
-            decode_samples(body), resources, self.store, version
+            decode_samples(body), resources, self.store, version, due=due
         )
+        if due:  # the function goes on without it after its time-out
+            self._start(self._reconcile(), "actions", lasts=SOURCE_TIMEOUT)
         return [action] if action else []
 
     async def _scale(self, body: str) -> list[ScaleAction]:

@@ -20,11 +20,11 @@ from shared.autoscaling.deciding.decide import (
     within_plan,
 )
 from shared.autoscaling.deciding.guards import recent_changes
-from shared.autoscaling.deciding.samples import FUTURE_TOLERANCE_SECONDS
+from shared.autoscaling.deciding.samples import FUTURE_TOLERANCE_SECONDS, samples_of
 from shared.autoscaling.declaring import Limits, ManualChange, Mode
 from shared.autoscaling.policy import Resource
 from shared.autoscaling.state import ActionStatus, Desired, ScaleAction, ScalingState
-from shared.values.measurements import MetricValue, Window, span, until
+from shared.values.measurements import CAPACITY_METRIC, MetricValue, Window, span, until
 
 RETRY_DOUBLINGS_MAX = 4
 """The wait between attempts doubles at most this many times, so it grows to at most 16 times the
@@ -235,7 +235,8 @@ def enforce(desired: Desired, actual: int, now: datetime, limits: Limits) -> Des
 class Settlement:
     """The outcome of carrying out an action, and the reason for this outcome."""
 
-    kind: EntryKind
+    kind: EntryKind | None
+    """None if Azure has accepted the change, which is still under way."""
     reason: str
     change_requested: bool = False
     """True if a change of the plan was requested, even if its outcome is unknown."""
@@ -265,6 +266,9 @@ def settle(
         return None if whole else confirm(desired, now)
     if not desired.pending:
         return None
+    if settlement.kind is None:
+        again = now + span(timing.resend_seconds)
+        return replace(desired, sent_at=now, retry_at=again, last_error="")
     if settlement.actual is not None:
         return adopt(desired, settlement.actual, now)
     if settlement.kind is EntryKind.DEFERRED:
@@ -397,6 +401,7 @@ def reconcile(
     timing: ActionTiming,
     *,
     decides: bool = True,
+    failure: str = "",
 ) -> Reconciliation:
     """Compare the desired with the actual capacity, and decide how to bring them together.
 
@@ -410,6 +415,8 @@ def reconcile(
     action is sent again with the same epoch after each wait (see ActionTiming). The reconciler
     sends actions only if the resource is in active mode, and only within its limits. With
     ``decides=False``, actions are only confirmed, because another version of the rules is in force.
+    ``failure`` says why the last change of the plan did not complete. A pending action that has
+    asked for a change is then deferred.
     """
     desired, step = as_of(state, now).desired, None
     resource = within_plan(resource, state)
@@ -425,13 +432,28 @@ def reconcile(
     elif is_progress(desired, actual):
         step = _progress(resource.limits, desired, actual, now, timing)
     elif desired.pending:
-        step = _waiting(resource.limits, desired, actual, now, timing, active=active)
+        step = _waiting(resource.limits, desired, actual, now, timing, failure, active=active)
     if step is None:
         return NO_CHANGE
     moved, kind, reason = step
-    sends = moved.pending and kind is not EntryKind.PROGRESS
+    sends = active and moved.pending and kind not in (EntryKind.PROGRESS, EntryKind.DEFERRED)
     action = action_of(resource.name, moved) if sends else None
     return Reconciliation(moved, action, entry(resource, moved, kind, now, reason))
+
+
+def _has_asked(desired: Desired) -> bool:
+    """True if a change of the plan was requested for this action."""
+    return desired.changes[-1:] >= (int(desired.requested_at.timestamp()),)
+
+
+def awaits_reading(state: ScalingState) -> bool:
+    """True if the plan has to be read: an action is open, or the newest reading of the capacity is
+    not what the state expects."""
+    desired, newest = state.desired, samples_of(state, CAPACITY_METRIC)[-1:]
+    if desired is None or desired.pending or desired.given_up is not None:
+        return desired is not None
+    since = max(desired.requested_at, desired.changed_at or desired.requested_at)
+    return any(each.time > since and each.value != desired.capacity for each in newest)
 
 
 Step = tuple[Desired, EntryKind, str]
@@ -457,7 +479,7 @@ def _unexplained(
 ) -> Step | None:
     if not changed_by_hand(desired, actual):
         return None
-    if active and _is_late(desired, actual, now, timing):
+    if _is_late(desired, actual, now, timing):
         undone = reopen(desired, actual, now)
         return undone, EntryKind.REOPENED, f"the capacity is {actual}: {undone.last_error}"
     if resource.on_manual_change is ManualChange.ADOPT:
@@ -511,11 +533,15 @@ def _waiting(
     actual: int,
     now: datetime,
     timing: ActionTiming,
+    failure: str,
     *,
     active: bool,
 ) -> Step | None:
     outside = outside_limits(desired.target, limits)
     if now <= desired.waiting_since + span(timing.deadline_seconds):
+        if failure not in ("", desired.last_error) and _has_asked(desired):
+            reason = f"epoch {desired.epoch} is not confirmed and will be tried again: {failure}"
+            return defer(desired, now, failure, timing), EntryKind.DEFERRED, reason
         is_due = active and not outside and now >= _resend_at(desired, timing)
         return _sent_again(desired, actual, now) if is_due else None
     if actual == desired.target:
@@ -531,9 +557,8 @@ def _waiting(
 
 
 def _sent_again(desired: Desired, actual: int, now: datetime) -> Step:
-    error = desired.last_error or "no answer"
-    stands = "" if desired.reached is None else f" and stands at {actual}"
-    reason = f"epoch {desired.epoch} is not confirmed yet{stands} ({error}): sent again"
+    error = f" ({desired.last_error})" if desired.last_error else ""
+    reason = f"epoch {desired.epoch} is not confirmed yet and stands at {actual}{error}: sent again"
     return replace(desired, sent_at=now, retry_at=None), EntryKind.RESENT, reason
 
 

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime
+from functools import partial
 from typing import TypeVar
 
 from shared.autoscaling.acting.activation import Standing, told
 from shared.autoscaling.errors import BadMessage, StateConflict, StateUnreadable, UnknownResource
-from shared.autoscaling.messages import Samples
+from shared.autoscaling.messages import Samples, summary
 from shared.autoscaling.policy import Resource
 from shared.autoscaling.ports import Snapshot, StateStore
+from shared.values.concurrency import task_runner
 from shared.values.measurements import CAPACITY_METRIC, Metric
 from shared.values.text import quoted
 
@@ -64,8 +68,10 @@ def declared_samples(
 
 ATTEMPTS_MAX = 10
 """After this many conflicts in a row, the message goes back to the queue."""
+CONCURRENT_MAX = 16
 
 T = TypeVar("T")
+R = TypeVar("R")
 
 
 async def until_won(resource_name: str, attempt: Callable[[], Awaitable[T]]) -> T:
@@ -86,6 +92,30 @@ async def store_time(resource_name: str, store: StateStore) -> datetime:
         return (await store.load(resource_name)).read_at
     except StateUnreadable as error:
         return error.read_at
+
+
+async def work_through(
+    items: Sequence[T], work: Callable[[T], Awaitable[R]], budget_seconds: float
+) -> tuple[list[R], list[T], str]:
+    """Work on the items concurrently. Returns the results, and the items that failed or that the
+    time budget does not cover, with the reasons. An item that fails does not affect the others.
+    """
+    results, left, errors = list[R](), dict(enumerate(items)), list[str]()
+
+    async def work_on(place: int) -> None:
+        try:
+            results.append(await work(items[place]))
+            del left[place]
+        except Exception as error:
+            errors.append(f"{type(error).__name__}: {error}")
+
+    with suppress(TimeoutError):
+        async with asyncio.timeout(budget_seconds):
+            run_tasks = task_runner(CONCURRENT_MAX)
+            await run_tasks(partial(work_on, place) for place in range(len(items)))
+    if late := len(left) - len(errors):
+        errors.insert(0, f"{late} not within {budget_seconds:g} s")
+    return results, list(left.values()), f"{len(left)} of {len(items)}: {summary(errors)}"
 
 
 def log_action(

@@ -26,7 +26,7 @@ from shared.autoscaling.plan_facts import PlanFacts, PlanReading
 from shared.autoscaling.policy import Resource
 from shared.autoscaling.sources import PlanCapacity, Services, Source
 from shared.values.measurements import CAPACITY_METRIC, NOTHING, Metric, MetricValue
-from shared.values.samples import encode_metrics
+from shared.values.samples import encode_metrics, together
 
 log = logging.getLogger(__name__)
 
@@ -49,10 +49,10 @@ class Collection:
     failures: tuple[SourceFailure, ...]
     plans: Mapping[str, PlanFacts] = field(default_factory=lambda: NOTHING)
 
-    def messages(self) -> list[str]:
-        """The messages of the queue ``metrics``."""
+    def messages(self, resources_max: int = 1) -> list[str]:
+        """The messages of the queue ``metrics``, for up to ``resources_max`` resources each."""
         plans = {name: {PLAN_FIELD: asdict(facts)} for name, facts in self.plans.items()}
-        return encode_metrics(self.metrics, plans)
+        return together(encode_metrics(self.metrics, plans), resources_max)
 
 
 async def collect(

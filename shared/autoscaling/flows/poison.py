@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from shared.autoscaling.acting.actions import ActionTiming, entry, fail
@@ -20,7 +20,13 @@ from shared.autoscaling.flows.common import (
     store_time,
     until_won,
 )
-from shared.autoscaling.messages import all_refused, decode_action, decode_samples, named_resource
+from shared.autoscaling.messages import (
+    all_refused,
+    decode_action,
+    decode_samples,
+    named_resource,
+    split,
+)
 from shared.autoscaling.policy import Resource
 from shared.autoscaling.ports import StateStore
 from shared.autoscaling.state import ScaleAction
@@ -56,7 +62,23 @@ UNEXPLAINED = (
 async def run_metric(
     message: PoisonMessage, resources: Mapping[str, Resource], store: StateStore
 ) -> None:
-    """Log a poison message with samples, and its cause."""
+    """Log a poison message with samples, and its cause; of one for many resources, each of its
+    messages."""
+    try:
+        texts = None if message.queue == SAMPLES_QUEUE else split(message.body)
+    except BadMessage as error:
+        await _record(message, str(error), resources, store)
+        return
+    if texts is None:
+        await _run_one(message, resources, store)
+    for place, body in enumerate(texts or ()):
+        one = replace(message, message_id=f"{message.message_id}-{place}", body=body)
+        await _run_one(one, resources, store)
+
+
+async def _run_one(
+    message: PoisonMessage, resources: Mapping[str, Resource], store: StateStore
+) -> None:
     try:
         await _find_fault(message, resources, store)
         reason = UNEXPLAINED

@@ -1,26 +1,38 @@
 """reconciler: compares desired and actual capacity, and repairs lost messages and manual changes.
 
-It is level-triggered: it depends only on the current state, not on any message.
+It is level-triggered: it depends only on the current state. Whoever has handled a message of a
+resource whose state awaits a reading runs it at once, and a timer runs it for all resources.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import random
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import partial
 from logging import INFO, WARNING
 
-from shared.autoscaling.acting.actions import ActionTiming, reconcile
+from shared.autoscaling.acting.actions import ActionTiming, awaits_reading, reconcile
 from shared.autoscaling.acting.activation import standing
 from shared.autoscaling.deciding.decide import EntryKind
+from shared.autoscaling.deciding.samples import samples_of
 from shared.autoscaling.errors import StateConflict
-from shared.autoscaling.flows.common import log_action, log_standing
+from shared.autoscaling.flows.common import log_action, log_standing, work_through
 from shared.autoscaling.policy import Resource
 from shared.autoscaling.ports import CapacityControl, StateStore
 from shared.autoscaling.state import ScaleAction
+from shared.values.measurements import CAPACITY_METRIC, span
 
 log = logging.getLogger(__name__)
+
+BUDGET_SECONDS = 50
+"""The time budget of a run of the timer, which is shorter than its interval by default."""
+FRESH_SECONDS = 60
+"""A run of the timer reads no plan whose capacity was read within this time, unless the state
+awaits a reading. The collector reads plans more often, so this is for its failures.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,34 +46,59 @@ class Reconciler:
     timeout_seconds: float
     version: str | None = None
 
-    async def reconcile_all(self, resources: Iterable[Resource]) -> list[ScaleAction]:
-        """Reconcile all resources concurrently, and return the actions to send.
+    async def reconcile_all(
+        self,
+        resources: Iterable[Resource],
+        fresh_seconds: float = FRESH_SECONDS,
+        budget_seconds: float = BUDGET_SECONDS,
+    ) -> list[ScaleAction]:
+        """Reconcile resources concurrently (see ``reconcile_one``), and return the actions to send.
 
-        A resource that fails or does not answer does not affect the others.
+        A resource that fails or does not answer does not affect the others. Those that the time
+        budget does not cover are left to the next run. The order is random, so that no resource is
+        left out in every run.
         """
-        answers = await asyncio.gather(*map(self._isolated, resources))
+        chosen = list(resources)
+        random.shuffle(chosen)
+        work = partial(self._limited, fresh_seconds=fresh_seconds)
+        answers, left, why = await work_through(chosen, work, budget_seconds)
+        if left:
+            text = f"some resources were not reconciled; the next run tries again: {why}"
+            log_action(log, "reconcile_failed", "all", text, WARNING)
         return [action for action in answers if action is not None]
 
-    async def reconcile_one(self, resource: Resource) -> ScaleAction | None:
+    async def reconcile_one(
+        self, resource: Resource, fresh_seconds: float = 0
+    ) -> ScaleAction | None:
         """Reconcile one resource, and return the action to send, if any.
 
-        If another writer changes the state meanwhile, it returns None, because the next run
-        reconciles again.
+        The plan is not read if its capacity was read within ``fresh_seconds``, and the state does
+        not await a reading. If another writer changes the state meanwhile, it returns None, because
+        the next run reconciles again.
         """
         snapshot = await self.store.load(resource.name)
-        if snapshot.state.desired is None:
+        state, now = snapshot.state, snapshot.read_at
+        newest = samples_of(state, CAPACITY_METRIC)[-1:]
+        is_fresh = any(now - each.time <= span(fresh_seconds) for each in newest)
+        if state.desired is None or (is_fresh and not awaits_reading(state)):
             return None
-        actual, now = int((await self.control.read(resource.target)).value), snapshot.read_at
-        stands = standing(resource, snapshot.state, self.version, now)
+        read = await self.control.read(resource.target)
+        stands = standing(resource, state, self.version, now)
         reconciliation = reconcile(
-            resource, snapshot.state, actual, now, self.timing, decides=stands.decides
+            resource,
+            state,
+            int(read.value),
+            now,
+            self.timing,
+            decides=stands.decides,
+            failure=read.failure,
         )
         desired, entry = reconciliation.desired, reconciliation.entry
         if desired is None or entry is None:
             return None
-        state = snapshot.state.with_desired(desired).with_rules(stands.rules)
         try:
-            await self.store.commit(snapshot, state, [entry])
+            changed = state.with_desired(desired).with_rules(stands.rules)
+            await self.store.commit(snapshot, changed, [entry])
         except StateConflict:
             return None
         log_standing(log, snapshot, stands)
@@ -70,14 +107,10 @@ class Reconciler:
         log_action(log, f"reconciled_{entry.kind}", resource.name, entry.reason, level)
         return reconciliation.action
 
-    async def _isolated(self, resource: Resource) -> ScaleAction | None:
+    async def _limited(self, resource: Resource, fresh_seconds: float) -> ScaleAction | None:
         try:
             async with asyncio.timeout(self.timeout_seconds):
-                return await self.reconcile_one(resource)
-        except TimeoutError:
-            error = f"no answer within {self.timeout_seconds:g} s"
-        except Exception as failure:
-            error = f"{type(failure).__name__}: {failure}"
-        text = f"could not be reconciled; the next run tries again: {error}"
-        log_action(log, "reconcile_failed", resource.name, text, WARNING)
-        return None
+                return await self.reconcile_one(resource, fresh_seconds)
+        except TimeoutError as error:
+            seconds = f"{self.timeout_seconds:g} s"
+            raise TimeoutError(f"{resource.name}: no answer within {seconds}") from error

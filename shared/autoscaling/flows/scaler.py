@@ -1,5 +1,6 @@
-"""scaler: carries out one action and confirms it by reading the capacity back.
+"""scaler: carries out one action, and confirms it if the answer states the new capacity.
 
+A change that Azure has only accepted is not waited for: whoever reads the plan next confirms it.
 Actions of an older epoch are ignored. The target is absolute, so a repeated action does no harm.
 """
 
@@ -7,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from shared.autoscaling.acting.actions import (
@@ -24,6 +26,7 @@ from shared.autoscaling.deciding.decide import EntryKind, LogEntry
 from shared.autoscaling.declaring import ManualChange
 from shared.autoscaling.errors import CapacityDelayed, CapacityRefused
 from shared.autoscaling.flows.common import find, log_action, until_won
+from shared.autoscaling.plan_facts import PlanReading
 from shared.autoscaling.policy import Resource
 from shared.autoscaling.ports import CapacityControl, Snapshot, StateStore
 from shared.autoscaling.state import Desired, ScaleAction
@@ -46,8 +49,9 @@ class Scaler:
     control: CapacityControl
     timing: ActionTiming
 
-    async def execute(self, action: ScaleAction) -> EntryKind:
-        """Carry out the action, and return the outcome that the decision log records.
+    async def execute(self, action: ScaleAction) -> EntryKind | None:
+        """Carry out the action, and return the outcome that the decision log records; None if Azure
+        has accepted the change, which is still under way.
 
         Raises BadMessage if the resource is unknown.
         """
@@ -62,51 +66,55 @@ class Scaler:
         return await until_won(resource.name, lambda: self._settle(resource, action, settlement))
 
     async def _carry_out(self, resource: Resource, desired: Desired) -> Settlement:
-        """Change the capacity unless the target already has it, then read the capacity back."""
-        control, requested = self.control, False
+        """Change the capacity unless the target already has it."""
+        requested, target = False, desired.target
         try:
-            before = int((await control.read(resource.target)).value)
+            read = await self.control.read(resource.target)
+            before = int(read.value)
             adopts = resource.on_manual_change is ManualChange.ADOPT
             if adopts and changed_by_hand(desired, before):
                 reason = (
                     f"the capacity was changed manually to {before} meanwhile, which is adopted"
                 )
                 return Settlement(EntryKind.MANUAL_CHANGE, reason, actual=before)
-            if before != desired.target or passes_target(desired):
-                part, lacking = await self._change(resource, before, desired.target)
+            if before != target or passes_target(desired):
+                after, part, lacking = await self._change(resource, read, target)
                 requested = True
-                after = int((await control.read(resource.target)).value)
-                if after != desired.target:
+                if after != target:
                     still = "still " if after == before else ""
                     reason = f"the capacity {still}reads {after} after the change{lacking}"
-                    kind = EntryKind.DEFERRED
+                    if after is None:
+                        reason = f"Azure accepted the change{lacking or f' to {target}'}"
+                    kind = None if after is part is None else EntryKind.DEFERRED
                     return Settlement(kind, reason, requested, reached=after, part=part)
         except CapacityDelayed as error:
             requested = requested or error.maybe_done
             return Settlement(EntryKind.DEFERRED, str(error), requested, error.retry_after_seconds)
         except CapacityRefused as error:
             return Settlement(EntryKind.FAILED, str(error), requested)
-        reason = f"capacity changed {before} → {desired.target}: {desired.reason}"
+        reason = f"capacity changed {before} → {target}: {desired.reason}"
         return Settlement(EntryKind.CONFIRMED, reason, requested)
 
-    async def _change(self, resource: Resource, before: int, target: int) -> tuple[int | None, str]:
+    async def _change(
+        self, resource: Resource, read: PlanReading, target: int
+    ) -> tuple[int | None, int | None, str]:
         """Change the capacity to the target, or, if there are too few instances, as far as there
-        are. Returns the capacity of such a part, and its reason for the end of a sentence.
+        are. Returns the capacity afterwards, if the change is complete, the capacity of such a
+        part, and its reason for the end of a sentence.
         """
         try:
-            await self.control.change(resource.target, target)
+            return await self.control.change(resource.target, target, read), None, ""
         except CapacityDelayed as error:
-            part = partial_target(before, target, error.available, resource.limits)
+            part = partial_target(int(read.value), target, error.available, resource.limits)
             if part is None:
                 raise
-            await self.control.change(resource.target, part)
+            after = await self.control.change(resource.target, part, read)
             why = f" to {part} of {target}, because no more instances are available: {error}"
-            return part, why
-        return None, ""
+            return after, part, why
 
     async def _settle(
         self, resource: Resource, action: ScaleAction, settlement: Settlement
-    ) -> EntryKind:
+    ) -> EntryKind | None:
         """Record the outcome. If there is a newer decision, check whether this action has undone
         it."""
         snapshot = await self.store.load(resource.name)
@@ -121,9 +129,14 @@ class Scaler:
             return EntryKind(desired.status)
         moved = settled.pending and settled.reached != desired.reached
         kind = EntryKind.PROGRESS if moved else settlement.kind
+        state = snapshot.state.with_desired(settled)
+        if kind is None:
+            await self.store.commit(snapshot, state)
+            log_action(log, "action_accepted", resource.name, settlement.reason)
+            return None
         reason = f"{OUTCOMES.get(kind, '')}{settlement.reason}"
         written = entry(resource, settled, kind, now, reason)
-        await self.store.commit(snapshot, snapshot.state.with_desired(settled), [written])
+        await self.store.commit(snapshot, state, [written])
         _log(written)
         return kind
 
@@ -135,6 +148,9 @@ class Scaler:
         Resource Manager does not reject late writers, so this action may have undone the change of
         the newer one. In that case the newer action is reopened and carried out again.
         """
+        if actual is None:
+            with suppress(CapacityDelayed, CapacityRefused):
+                actual = int((await self.control.read(resource.target)).value)
         desired, now = snapshot.state.desired, snapshot.read_at
         reopened = desired and reopen(desired, action.target, now, actual)
         if reopened is None or reopened == desired:

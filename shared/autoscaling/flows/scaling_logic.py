@@ -1,14 +1,17 @@
-"""scaling_logic: merges samples, decides, and commits the samples and the decision together."""
+"""scaling_logic: merges samples, decides, and commits the samples and the decision together.
+
+If the state then awaits a reading of the plan, the resource is to be reconciled at once.
+"""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from itertools import count
 
-from shared.autoscaling.acting.actions import action_of, entry
+from shared.autoscaling.acting.actions import action_of, awaits_reading, entry
 from shared.autoscaling.acting.activation import standing
 from shared.autoscaling.deciding import clocks
 from shared.autoscaling.deciding.decide import Decision, EntryKind, LogEntry, within_plan
@@ -21,17 +24,47 @@ from shared.autoscaling.flows.common import (
     log_action,
     log_standing,
     until_won,
+    work_through,
 )
 from shared.autoscaling.flows.policy_threads import POLICY_THREADS, PolicyThreads
-from shared.autoscaling.messages import Samples, all_refused, summary
+from shared.autoscaling.messages import Samples, all_refused, decode_samples, split, summary
 from shared.autoscaling.plan_facts import PlanFacts, of_fields
 from shared.autoscaling.policy import Resource, held_at_maximum
 from shared.autoscaling.ports import Snapshot, StateStore
 from shared.autoscaling.state import ScaleAction, ScalingState
 from shared.autoscaling.transition import Transition
-from shared.values.measurements import CAPACITY_METRIC, Metric
+from shared.values.measurements import CAPACITY_METRIC, Metric, span
 
 log = logging.getLogger(__name__)
+
+CONFIRMED_AFTER_SECONDS = 5
+"""A pending action is looked for this long after it was sent: the scaler needs some time."""
+BUDGET_SECONDS = 60
+"""The time budget of a message for many resources. What it does not cover is sent again alone."""
+
+
+async def process_message(
+    body: str,
+    process: Callable[[Samples], Awaitable[ScaleAction | None]],
+    budget_seconds: float = BUDGET_SECONDS,
+) -> tuple[list[ScaleAction], list[str]]:
+    """Process the samples of a message, and return the actions to send. If the message is for many
+    resources, those that fail do not affect the others: their messages are the second result, and
+    are to be sent again, each alone.
+    """
+    texts = split(body)
+    if texts is None:
+        action = await process(decode_samples(body))
+        return [action] if action else [], []
+
+    async def work(text: str) -> ScaleAction | None:
+        return await process(decode_samples(text))
+
+    actions, left, why = await work_through(texts, work, budget_seconds)
+    if left:
+        text = f"some messages failed and are sent again, each alone: {why}"
+        log_action(log, "sent_alone", "all", text, logging.WARNING)
+    return [action for action in actions if action is not None], left
 
 
 async def process_samples(
@@ -42,10 +75,13 @@ async def process_samples(
     threads: PolicyThreads = POLICY_THREADS,
     *,
     sent: bool = False,
+    due: list[Resource] | None = None,
 ) -> ScaleAction | None:
     """Process all samples of a message with one decision and one commit, and return the action to
     send, if any. ``version`` is the version of the rules: while another version is in force, the
-    samples are only stored. ``sent`` says that they come from a sender outside the app.
+    samples are only stored. ``sent`` says that they come from a sender outside the app. The
+    resource is added to ``due`` if it has to be reconciled now: an action is under way, or the
+    capacity is not what the state expects.
 
     Invalid samples are logged and do not affect the others. If the policy does not answer in time,
     the samples are stored, and the capacity is held. Raises BadMessage if no sample is
@@ -56,10 +92,24 @@ async def process_samples(
     if not metrics:
         raise all_refused(refused)
     attempts, plan = count(), None if sent else _plan(samples, refused)
-    return await until_won(
+    action, is_due = await until_won(
         resource.name,
         lambda: _attempt(metrics, refused, resource, store, version, threads, next(attempts), plan),
     )
+    if is_due and due is not None:
+        due.append(resource)
+    return action
+
+
+def _is_reading_due(state: ScalingState, accepted: Sequence[Metric], now: datetime) -> bool:
+    """True if the plan has to be read now: an action was sent a while ago, or these samples have a
+    reading that is not what the state expects, or that an action which was given up may explain."""
+    desired = state.desired
+    if desired is None or not awaits_reading(state):
+        return False
+    if not desired.pending:
+        return any(metric.name == CAPACITY_METRIC for metric in accepted)
+    return now >= (desired.sent_at or desired.requested_at) + span(CONFIRMED_AFTER_SECONDS)
 
 
 def _plan(samples: Samples, refused: list[BadMessage]) -> PlanFacts | None:
@@ -89,7 +139,8 @@ async def _attempt(
     threads: PolicyThreads,
     attempt: int,
     plan: PlanFacts | None,
-) -> ScaleAction | None:
+) -> tuple[ScaleAction | None, bool]:
+    """The action to send, if any, and whether the plan has to be read now."""
     snapshot = await store.load(resource.name)
     now = snapshot.read_at
     state = clocks.noted(snapshot.state, metrics, now)
@@ -101,7 +152,7 @@ async def _attempt(
     if not step.accepted:
         if state.histories.get(clocks.NOTES) != snapshot.state.histories.get(clocks.NOTES):
             await store.commit(snapshot, state)
-        return _nothing_accepted(step, refused, resource, snapshot)
+        return _nothing_accepted(step, refused, resource, snapshot), False
     decision, decided_on = step.decision, step.decided_on
     if decision is not None and decided_on is not None and decision.is_change:
         step = replace(step, decision=await threads.explain(resource, decided_on, decision))
@@ -113,12 +164,13 @@ async def _attempt(
     await store.commit(snapshot, step.state.with_rules(stands.rules), entries)
     log_standing(log, snapshot, stands)
     _log_left_out(resource, step.stale, refused)
+    is_due = _is_reading_due(step.state, step.accepted, now)
     if step.decision is None:
-        return None
+        return None, is_due
     _log(step.decision, within_plan(resource, step.state).limits)
     if not step.decision.applies or step.state.desired is None:
-        return None
-    return action_of(resource.name, step.state.desired)
+        return None, is_due
+    return action_of(resource.name, step.state.desired), False
 
 
 def _nothing_accepted(

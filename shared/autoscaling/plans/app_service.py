@@ -5,31 +5,30 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from typing import Any
 
 from azure.core.exceptions import AzureError, HttpResponseError
+from azure.core.polling import AsyncNoPolling
 from azure.core.rest import HttpRequest
-from azure.mgmt.core.polling.arm_polling import BodyContentPolling
-from azure.mgmt.core.polling.async_arm_polling import AsyncARMPolling
 from azure.mgmt.web.aio import WebSiteManagementClient
 from azure.mgmt.web.models import AppServicePlan as ArmPlan
 
 from shared.autoscaling.declaring import AppServicePlan
 from shared.autoscaling.errors import AutoscalingError, CapacityDelayed, CapacityRefused
-from shared.autoscaling.plan_facts import PlanFacts, PlanReading
+from shared.autoscaling.plan_facts import PlanReading
 from shared.autoscaling.plans.answers import autoscale_of, facts_of, refusal
 from shared.azure.credentials import credential_for
 from shared.azure.refusals import Access
 from shared.azure.transport import retry_after_seconds, server_time, transport_for
 from shared.settings import Settings
-from shared.values.measurements import MetricValue
 from shared.values.redaction import redacting
 from shared.values.text import one_line, quoted
 
-FORBIDDEN = 403
+ACCEPTED, FORBIDDEN = 202, 403
+IN_PROGRESS, FAILED_STATES = "inprogress", ("failed", "canceled")
 LIST_SECONDS_MAX = 2
 LISTED_AGAIN_SECONDS, UNLISTED_AGAIN_SECONDS = 3600, 300
 NOT_EXECUTED = (409, 429)
@@ -42,9 +41,10 @@ other temporary failure, the outcome is unknown.
 class AppServiceControl:
     """Reads and sets ``sku.capacity`` of plans, which are looked up by their exact names.
 
-    ARM has no conditional write for a plan. Therefore a change sets an absolute capacity, which the
-    scaler reads back afterwards. There is one client for each Azure subscription. The clients do
-    not retry, because the reconciler repeats failed actions.
+    ARM has no conditional write for a plan. Therefore a change sets an absolute capacity. It does
+    not wait until a long-running operation has ended: later readings show its outcome. There is one
+    client for each Azure subscription. The clients do not retry, because the reconciler repeats
+    failed actions.
     """
 
     def __init__(self, settings: Settings) -> None:
@@ -53,23 +53,21 @@ class AppServiceControl:
         self._clients: dict[str, WebSiteManagementClient] = {}
         self._listed: dict[str, tuple[float, Any]] = {}
 
-    async def read(self, target: AppServicePlan) -> MetricValue:
+    async def read(self, target: AppServicePlan) -> PlanReading:
         async with self._answering(target):
-            plan, _ = await self._get(target)
-            return MetricValue(server_time(), float(_instances(plan)))
+            plans = self._client(target).app_service_plans
+            return _reading(target, await plans.get(target.resource_group, target.name))
 
     async def describe(self, target: AppServicePlan) -> PlanReading:
-        async with self._answering(target):
-            plan, facts = await self._get(target)
-            reading = PlanReading(server_time(), float(_instances(plan)))
+        reading = await self.read(target)
         names, unlisted = await self._autoscale(target)
-        return replace(reading, facts=replace(facts, autoscale=names, unlisted=unlisted))
+        return replace(reading, facts=replace(reading.facts, autoscale=names, unlisted=unlisted))
 
-    async def change(self, target: AppServicePlan, capacity: int) -> None:
+    async def change(self, target: AppServicePlan, capacity: int, read: PlanReading) -> int | None:
+        if read.facts.unscalable:
+            raise CapacityRefused(f"plan {target.name}: {read.facts.unscalable}")
+        plan: ArmPlan = read.plan
         async with self._answering(target, changing=True):
-            plan, facts = await self._get(target)
-            if facts.unscalable:
-                raise CapacityRefused(f"plan {target.name}: {facts.unscalable}")
             assert plan.sku is not None
             plan.sku.capacity = capacity
             if plan.properties and (
@@ -80,39 +78,20 @@ class AppServiceControl:
                 target.resource_group,
                 target.name,
                 plan,
-                polling=_PollingOfThePlan(self._settings.arm_polling_seconds),
+                polling=_NoPolling(),  # type: ignore[no-untyped-call]
             )
-            try:
-                await poller.result()
-            except AzureError as error:  # ARM accepted the change: never final
-                message = (
-                    f"plan {target.name}: Azure accepted the change, but it did not complete: "
-                    f"{_detail(error)}"
-                )
-                raise CapacityDelayed(message, _wait_after(error), maybe_done=True) from error
-            except (AttributeError, TypeError, ValueError) as error:  # such as a proxy's answer
-                message = _not_a_plan(target, type(error).__name__)
-                raise CapacityDelayed(message, maybe_done=True) from error
+            answer: Any = await poller.result()
+            if answer.status_code == ACCEPTED:
+                return None
+            after = _reading(target, ArmPlan(answer.json()))
+            if after.failure:
+                wait = retry_after_seconds(answer)
+                raise CapacityDelayed(after.failure, wait, maybe_done=True)
+            return None if _state(after.plan) == IN_PROGRESS else int(after.value)
 
     async def close(self) -> None:
         for client in self._clients.values():
             await client.close()
-
-    async def _get(self, target: AppServicePlan) -> tuple[ArmPlan, PlanFacts]:
-        plans = self._client(target).app_service_plans
-        try:
-            plan = await plans.get(target.resource_group, target.name)
-            capacity: object = plan.sku.capacity  # type: ignore[union-attr]  # a plan has a SKU
-            _may_fill_in_pieces(plan)  # raises if the properties are no object
-            facts = facts_of(plan.as_dict())
-        except (AttributeError, TypeError, ValueError) as error:  # a proxy may have answered
-            raise CapacityDelayed(_not_a_plan(target, type(error).__name__)) from error
-        if not capacity:
-            reason = facts.unscalable or "check its pricing tier"
-            raise CapacityRefused(f"plan {target.name} has no capacity that can be set: {reason}")
-        if type(capacity) is not int:
-            raise CapacityDelayed(_not_a_plan(target, f"its capacity is {quoted(capacity)}"))
-        return plan, facts
 
     async def _autoscale(self, target: AppServicePlan) -> tuple[str, str]:
         """The autoscale settings that scale the plan too, or why they are not known.
@@ -170,6 +149,34 @@ class AppServiceControl:
             raise CapacityDelayed(message, maybe_done=changing) from error
         except AzureError as error:
             raise _translated(error, target, changing=changing) from error
+        except (AttributeError, TypeError, ValueError) as error:  # a proxy may have answered
+            message = (
+                f"plan {target.name}: the answer does not describe a plan "
+                f"({type(error).__name__}: {one_line(error)}); "
+                "a proxy may have answered in place of Azure Resource Manager"
+            )
+            raise CapacityDelayed(message, maybe_done=changing) from error
+
+
+def _reading(target: AppServicePlan, plan: ArmPlan) -> PlanReading:
+    fields = plan.as_dict()
+    capacity: object = plan.sku.capacity  # type: ignore[union-attr]  # a plan has a SKU
+    facts, failure = facts_of(fields), ""
+    if not capacity:
+        reason = facts.unscalable or "check its pricing tier"
+        raise CapacityRefused(f"plan {target.name} has no capacity that can be set: {reason}")
+    if type(capacity) is not int:
+        raise TypeError(f"its capacity is {quoted(capacity)}")
+    if _state(plan) in FAILED_STATES:
+        told = f"Azure accepted the change, but it did not complete: {_said(fields)}"
+        failure = f"plan {target.name}: {told}"
+    found = float(_instances(plan))
+    return PlanReading(server_time(), found, facts=facts, failure=failure, plan=plan)
+
+
+def _state(plan: ArmPlan) -> str:
+    properties: Mapping[str, Any] = plan.properties or {}
+    return str(properties.get("provisioningState")).lower()
 
 
 def _instances(plan: ArmPlan) -> int:
@@ -189,7 +196,7 @@ def _may_fill_in_pieces(plan: ArmPlan) -> bool:
     if found is None:
         return False
     asynchronous = found.async_scaling_enabled or found.hosting_environment_profile is not None
-    return bool(asynchronous) or found.provisioning_state == "InProgress"
+    return bool(asynchronous) or _state(plan) == IN_PROGRESS
 
 
 def plan_id(plan: AppServicePlan) -> str:
@@ -201,25 +208,15 @@ def plan_access(plan: AppServicePlan) -> Access:
     return Access(f"plan {plan.name}", "with Microsoft.Web/serverfarms/read and write")
 
 
-class _PollingOfThePlan(AsyncARMPolling):
-    """Reads the plan until its ``provisioningState`` is final, instead of the operation.
-
-    Operations belong to the subscription: a role on the plan can start one, but not read it.
+class _NoPolling(AsyncNoPolling[Any]):
+    """Returns the answer to the request itself. An operation that it started is not followed:
+    operations belong to the subscription, and a role on the plan can start one, but not read it.
     https://learn.microsoft.com/azure/azure-resource-manager/management/async-operations
     """
 
-    def __init__(self, seconds: float) -> None:
-        super().__init__(seconds, lro_algorithms=[BodyContentPolling()])
-
-    def _extract_delay(self) -> float:
-        return retry_after_seconds(self._pipeline_response.http_response) or self._timeout
-
-
-def _not_a_plan(target: AppServicePlan, reason: str) -> str:
-    return (
-        f"plan {target.name}: the answer does not describe a plan ({reason}); "
-        "a proxy may have answered in place of Azure Resource Manager"
-    )
+    def resource(self) -> Any:
+        assert self._initial_response is not None
+        return self._initial_response.http_response
 
 
 def _translated(error: AzureError, target: AppServicePlan, *, changing: bool) -> AutoscalingError:
@@ -238,12 +235,17 @@ def _translated(error: AzureError, target: AppServicePlan, *, changing: bool) ->
 
 
 def _detail(error: AzureError) -> str:
-    """What the service says, in one line: its error, and the ``provisioningState`` that the plan
-    shows after a change that failed."""
+    """What the service says, in one line."""
     try:
         body = _object(json.loads(_text(error)))
     except (ValueError, RecursionError):
         body = {}
+    return _said(body) or one_line(error.message)
+
+
+def _said(body: Mapping[str, Any]) -> str:
+    """The error that a body states, and the ``provisioningState`` that a plan shows after a change
+    that failed."""
     properties = _object(body.get("properties"))
     state = properties.get("provisioningState")
     told = _object(body.get("error") or properties.get("error"))
@@ -252,7 +254,7 @@ def _detail(error: AzureError) -> str:
         told.get("code"),
         told.get("message") or body.get("Message"),
     )
-    return one_line(": ".join(map(str, filter(None, said))) or error.message)
+    return one_line(": ".join(map(str, filter(None, said))))
 
 
 def _text(error: AzureError) -> str:
@@ -263,8 +265,8 @@ def _text(error: AzureError) -> str:
         return ""
 
 
-def _object(value: object) -> dict[str, Any]:
-    return value if isinstance(value, dict) else {}
+def _object(value: object) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}
 
 
 def _wait_after(error: AzureError, unstated: float | None = None) -> float | None:

@@ -669,7 +669,7 @@ def test_a_resource_that_is_not_active_is_watched_but_never_changed(mode: Mode) 
     assert kind(desired(), 3) is EntryKind.CONFIRMED
     assert kind(confirmed(900, target=3), 6) is EntryKind.MANUAL_CHANGE
     assert kind(confirmed(900, target=3), 6, **ENFORCE) is None
-    assert kind(UNDONE, 5) is EntryKind.MANUAL_CHANGE
+    assert kind(UNDONE, 5) is EntryKind.REOPENED, "it was not changed manually"
 
 
 @pytest.mark.parametrize("last", [desired(), FAILED])
@@ -742,12 +742,13 @@ def test_a_clock_that_was_set_back_does_not_prolong_the_wait_for_progress() -> N
     assert (seen.progressed_at, seen.waiting_since) == (NOW, NOW)
 
 
-@pytest.mark.parametrize(("error", "reason"), [("", "no answer"), ("409", "409")])
+@pytest.mark.parametrize(("error", "reason"), [("", ""), ("409", " (409)")])
 def test_an_action_is_sent_again_and_logged_once_per_wait(error: str, reason: str) -> None:
     last = desired(sent_at=ago(600), retry_at=NOW, attempts=2, last_error=error)
     again = replace(last, sent_at=NOW, retry_at=None)
     sent = ScaleAction("plan-1", 3, 7, last.reason, last.requested_at)
-    written = line(EntryKind.RESENT, f"epoch 7 is not confirmed yet ({reason}): sent again", again)
+    text = f"epoch 7 is not confirmed yet and stands at 2{reason}: sent again"
+    written = line(EntryKind.RESENT, text, again)
     assert written.entry_id == "resent-7-2"
     assert reconciled(last, 2) == Reconciliation(again, sent, written)
     assert reconciled(again, 2) == NO_CHANGE

@@ -172,7 +172,7 @@ class World:
             Samples("plan-1", tuple(metrics)), copy.resources, self.store, copy.version
         )
 
-    async def scale(self, copy: Copy, action: ScaleAction | None) -> EntryKind:
+    async def scale(self, copy: Copy, action: ScaleAction | None) -> EntryKind | None:
         assert action is not None
         return await Scaler(copy.resources, self.store, self.control, TIMING).execute(action)
 
@@ -249,6 +249,7 @@ async def test_a_new_version_that_adopts_a_manual_change_is_activated_by_it() ->
     world = World()
     await world.scale(OLDER, await world.tick(OLDER))
     world.control.capacities["plan-1"] = 25
+    world.now += timedelta(seconds=61)
     await world.reconcile(NEWER)
     rules = (await world.state()).rules
     assert rules is not None

@@ -32,6 +32,7 @@ from shared.autoscaling.flows.reconciler import Reconciler
 from shared.autoscaling.flows.scaler import Scaler
 from shared.autoscaling.messages import Samples, encode_action
 from shared.autoscaling.operating import presenting
+from shared.autoscaling.plan_facts import PlanReading
 from shared.autoscaling.policy import Recommendation, Resource
 from shared.autoscaling.ports import Snapshot
 from shared.autoscaling.sources import HubMetric, Source
@@ -45,6 +46,7 @@ from tests.builders import (
     NOW,
     SOURCE,
     TIMING,
+    confirmed,
     desired,
     encode_metric,
     metric,
@@ -79,12 +81,13 @@ class Control(MemoryCapacityControl):
     error: Exception | None = None
     after = False
 
-    async def change(self, target: CapacityTarget, capacity: int) -> None:
+    async def change(self, target: CapacityTarget, capacity: int, read: PlanReading) -> int | None:
         if self.error is not None and not self.after:
             raise self.error
-        await super().change(target, capacity)
+        after = await super().change(target, capacity, read)
         if self.error is not None:
             raise self.error
+        return after
 
 
 @dataclass
@@ -94,6 +97,9 @@ class World:
     resource: Resource = field(default_factory=resource)
     now: datetime = NOW
     capacity: int = 2
+    confirms: bool = False
+    due: int = 0
+    action: ScaleAction | None = None
 
     def __post_init__(self) -> None:
         self.store = Store(lambda: self.now)
@@ -104,7 +110,13 @@ class World:
         self, *metrics: Metric, refused: tuple[BadMessage, ...] = ()
     ) -> ScaleAction | None:
         samples = Samples(metrics[0].resource_name, metrics, refused)
-        return await scaling_logic.process_samples(samples, self.resources, self.store)
+        due = list[Resource]()
+        action = await scaling_logic.process_samples(samples, self.resources, self.store, due=due)
+        self.due += len(due)
+        if not self.confirms:
+            return action
+        reconciler = Reconciler(self.store, self.control, TIMING, 10)
+        return next(iter(await reconciler.reconcile_all(due, 0)), action)
 
     async def load(self, values: list[float], every_seconds: float = 15) -> ScaleAction | None:
         """Send capacity and backlog samples at a fixed interval, and return the last action."""
@@ -122,7 +134,7 @@ class World:
         assert action is not None
         return action
 
-    async def scale(self, action: ScaleAction) -> EntryKind:
+    async def scale(self, action: ScaleAction) -> EntryKind | None:
         return await Scaler(self.resources, self.store, self.control, TIMING).execute(action)
 
     async def reconcile(self) -> list[ScaleAction]:
@@ -363,8 +375,14 @@ async def test_a_change_is_repeated_until_it_is_confirmed_or_refused_and_done_on
 
 async def test_an_action_is_not_confirmed_if_another_capacity_is_read_back() -> None:
     class IgnoringChanges(Control):
-        async def change(self, target: CapacityTarget, capacity: int) -> None:
+        async def change(
+            self,
+            target: CapacityTarget,
+            capacity: int,
+            read: PlanReading,  # noqa: ARG002  the port has it
+        ) -> int | None:
             self.changes.append((target.name, capacity))
+            return self.capacities[target.name]
 
     world = World()
     world.control = IgnoringChanges(lambda: world.now, {"plan-1": 2})
@@ -412,6 +430,7 @@ async def test_a_manual_change_is_set_back_or_adopted_by_reconciler_and_scaler_t
         kind = EntryKind.CONFIRMED if enforced else EntryKind.MANUAL_CHANGE
         assert await world.scale(action) is kind
     else:
+        world.now += timedelta(seconds=61)  # no sample shows the change
         actions = await world.reconcile()
         assert len(actions) == enforced
         for back in actions:
@@ -429,12 +448,12 @@ async def test_a_change_that_took_effect_is_confirmed_even_if_it_was_given_up_me
     action = await world.scaled_out()
 
     class GivenUpMeanwhile(Control):
-        async def change(self, target: CapacityTarget, capacity: int) -> None:
-            await super().change(target, capacity)
+        async def change(
+            self, target: CapacityTarget, capacity: int, read: PlanReading
+        ) -> int | None:
             world.now += timedelta(seconds=601)
-            self.capacities[target.name] = 2  # the change is not visible yet
             await world.reconcile()
-            self.capacities[target.name] = capacity
+            return await super().change(target, capacity, read)
 
     world.control = GivenUpMeanwhile(lambda: world.now, {"plan-1": 2})
     assert await world.scale(action) is EntryKind.CONFIRMED
@@ -448,7 +467,9 @@ async def test_a_late_change_that_undoes_a_newer_one_is_logged_and_repaired(fill
     old = await world.scaled_out()
 
     class Slow(Control):
-        async def change(self, target: CapacityTarget, capacity: int) -> None:
+        async def change(
+            self, target: CapacityTarget, capacity: int, read: PlanReading
+        ) -> int | None:
             world.control = Control(lambda: world.now, {"plan-1": 2})
             new = await world.load([0] * 45)
             assert new is not None
@@ -456,8 +477,8 @@ async def test_a_late_change_that_undoes_a_newer_one_is_logged_and_repaired(fill
             world.control = self
             if fills:  # the plan still has what the newer change has set
                 self.capacities["plan-1"] = new.target
-            else:
-                await super().change(target, capacity)
+                return None
+            return await super().change(target, capacity, read)
 
     world.control = Slow(lambda: world.now, {"plan-1": 2})
     assert await world.scale(old) is EntryKind.IGNORED
@@ -473,7 +494,7 @@ async def test_a_resource_that_cannot_be_reconciled_does_not_affect_the_others(h
     world.now += timedelta(seconds=60)
 
     class Failing(Control):
-        async def read(self, target: CapacityTarget) -> MetricValue:
+        async def read(self, target: CapacityTarget) -> PlanReading:
             if target.name == "plan-2" and hangs:
                 await asyncio.Event().wait()
             return await super().read(target)
@@ -485,6 +506,155 @@ async def test_a_resource_that_cannot_be_reconciled_does_not_affect_the_others(h
     reconciler = Reconciler(world.store, world.control, TIMING, seconds)
     assert await reconciler.reconcile_all(both) == [action]
     assert await world.reconcile() == []  # it has just been sent
+
+
+class Slow(Control):
+    """Accepts changes, which take effect later."""
+
+    reads = 0
+
+    async def read(self, target: CapacityTarget) -> PlanReading:
+        self.reads += 1
+        return await super().read(target)
+
+    async def change(
+        self,
+        target: CapacityTarget,
+        capacity: int,
+        read: PlanReading,  # noqa: ARG002  the port has it
+    ) -> int | None:
+        self.changes.append((target.name, capacity))
+        return None
+
+
+async def ordered() -> tuple[World, Slow]:
+    """A plan whose change from 2 to 3 was accepted and is under way."""
+    world = World(confirms=True)
+    world.control = control = Slow(lambda: world.now, {"plan-1": 2})
+    world.action = await world.scaled_out()
+    assert await world.scale(world.action) is None
+    control.reads = 0
+    return world, control
+
+
+async def tick(world: World, value: float = 200) -> ScaleAction | None:
+    """A message with the samples of one collection, 15 s after the last one."""
+    world.now += timedelta(seconds=15)
+    capacity = MetricValue(world.now, world.control.capacities["plan-1"])
+    backlog = Metric("plan-1", "backlog", MetricValue(world.now, value))
+    return await world.take(Metric("plan-1", CAPACITY_METRIC, capacity), backlog)
+
+
+async def test_each_message_looks_for_an_order_that_is_under_way_and_none_afterwards() -> None:
+    world, control = await ordered()
+    world.now += timedelta(seconds=4)
+    await world.take(Metric("plan-1", "backlog", MetricValue(world.now, 200)))
+    assert control.reads == 0, "the order was sent only just now"
+    await tick(world)
+    assert control.reads == 1
+    control.capacities["plan-1"] = 3
+    world.now += timedelta(seconds=15)
+    await world.take(Metric("plan-1", "backlog", MetricValue(world.now, 200)))
+    assert (control.reads, (await world.desired()).status) == (2, ActionStatus.CONFIRMED)
+    for _ in range(10):
+        await tick(world)
+    assert (control.reads, world.due) == (2, 2), "a quiet plan costs nothing"
+    assert control.changes == [("plan-1", 3)]
+
+
+async def test_a_redelivered_message_does_not_repeat_an_order_that_azure_has_accepted() -> None:
+    world, _ = await ordered()
+    assert await world.take(Metric("plan-1", "backlog", MetricValue(world.now, 200))) is None
+
+
+@pytest.mark.parametrize("seconds", [45, 75])
+async def test_an_order_without_a_visible_effect_is_sent_again_after_the_usual_wait(
+    seconds: int,
+) -> None:
+    world, _ = await ordered()
+    sent = [await tick(world) for _ in range(seconds // 15)]
+    assert [each for each in sent if each] == [world.action] * (seconds > 60)
+
+
+@pytest.mark.parametrize("on_change", ManualChange)
+async def test_a_manual_change_is_noticed_with_the_message_that_shows_it(
+    on_change: ManualChange,
+) -> None:
+    world, control = await ordered()
+    world.resources["plan-1"] = resource(on_manual_change=on_change)
+    control.capacities["plan-1"] = 3
+    assert await tick(world, 50) is None
+    control.capacities["plan-1"] = 5
+    back = await tick(world, 50)
+    line = next(line for line in await world.lines() if line.kind is EntryKind.MANUAL_CHANGE)
+    assert "the capacity was changed manually from 3 to 5" in line.reason
+    enforced = on_change is ManualChange.ENFORCE
+    assert (back.target if back else None) == (3 if enforced else None)
+
+
+async def test_samples_are_kept_if_the_plan_cannot_be_read_for_the_confirmation(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    world, _ = await ordered()
+    del world.control.capacities["plan-1"]
+    world.now += timedelta(seconds=15)
+    newest = MetricValue(world.now, 200)
+    assert await world.take(Metric("plan-1", "backlog", newest)) is None
+    assert newest in await world.samples()
+    assert "[reconcile_failed] all: some resources were not reconciled" in caplog.text
+
+
+@pytest.mark.parametrize(("capacity", "age_seconds", "reads"), [(2, 59, 0), (2, 61, 1), (3, 59, 1)])
+async def test_the_timer_reads_a_quiet_plan_only_if_its_last_reading_is_old_or_unexpected(
+    capacity: int, age_seconds: int, reads: int
+) -> None:
+    world = World()
+    world.control = control = Slow(lambda: world.now, {"plan-1": 2})
+    snapshot = await world.store.load("plan-1")
+    settled = ScalingState(desired=confirmed(600, target=2))
+    await world.store.commit(snapshot, settled)
+    await world.take(Metric("plan-1", CAPACITY_METRIC, MetricValue(world.now, capacity)))
+    world.now += timedelta(seconds=age_seconds)
+    await world.reconcile()
+    assert control.reads == reads
+
+
+async def test_the_timer_is_bounded_and_says_once_how_many_resources_are_left(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    world, running, most = World(), 0, 0
+    names = [f"plan-{number}" for number in range(40)]
+
+    class Hanging(Control):
+        async def read(self, target: CapacityTarget) -> PlanReading:
+            nonlocal running, most
+            if int(target.name.removeprefix("plan-")) % 2:
+                return await super().read(target)
+            running += 1
+            most = max(most, running)
+            try:
+                await asyncio.Event().wait()
+            finally:
+                running -= 1
+            raise AssertionError
+
+    world.control = Hanging(lambda: world.now, dict.fromkeys(names, 2))
+    for name in names:
+        state = ScalingState(desired=desired(target=3, sent_at=NOW - timedelta(seconds=61)))
+        await world.store.commit(await world.store.load(name), state)
+    reconciler, left = Reconciler(world.store, world.control, TIMING, 10), {*names}
+    for _ in range(100):
+        if left == {name for name in names if name[-1] in "02468"}:
+            break
+        left -= {
+            each.resource_name
+            for each in await reconciler.reconcile_all(map(resource, left), 60, 0.05)
+        }
+    else:
+        raise AssertionError("some are never reached")
+    assert most <= 16
+    lines = [line for line in caplog.messages if "[reconcile_failed]" in line]
+    assert all(" not within 0.05 s" in line for line in lines)
 
 
 # --- metric_collector ---

@@ -17,7 +17,7 @@ import pytest
 
 from local.azure_apis import arm_errors
 from local.azure_apis.arm import ArmStandIn
-from local.azure_apis.loopback_server import HANG, LOST_REPLY, Fault
+from local.azure_apis.loopback_server import HANG, LOST_REPLY, Fault, Reply
 from local.azure_apis.plans import P1V3, Pieces, Plan
 from local.twins.autoscaling import MemoryStateStore
 from shared.autoscaling import Limits, ManualChange
@@ -47,7 +47,7 @@ class Scene:
         self.store = MemoryStateStore(lambda: self.now)
         self.resources = resources
 
-    async def order(self, target: int, **changes: Any) -> EntryKind:
+    async def order(self, target: int, **changes: Any) -> EntryKind | None:
         """Let a decision ask for ``target``, and carry it out."""
         order = desired(target=target, requested_at=self.now, sent_at=self.now, **changes)
         snapshot = await self.store.load("plan-1")
@@ -80,7 +80,18 @@ class Scene:
         assert action is not None
         return action
 
-    async def scale(self, action: ScaleAction) -> EntryKind:
+    async def message(self) -> EntryKind:
+        """Handle a message 15 s later. Returns the kind of the newest log entry about an action, or
+        of the decision if there is none."""
+        self.now += timedelta(seconds=15)
+        sample = Metric("plan-1", "backlog", MetricValue(self.now, 500.0))
+        due = list[Resource]()
+        await scaling_logic.process_samples(as_message(sample), self.resources, self.store, due=due)
+        await Reconciler(self.store, self.control, TIMING, 10).reconcile_all(due, 0)
+        written = [line.kind for line in await self.store.log("plan-1", since=self.now)]
+        return next((kind for kind in written if kind is not EntryKind.DECISION), written[0])
+
+    async def scale(self, action: ScaleAction) -> EntryKind | None:
         return await Scaler(self.resources, self.store, self.control, TIMING).execute(action)
 
     async def reconcile(self) -> list[ScaleAction]:
@@ -148,6 +159,46 @@ async def test_a_redelivered_action_changes_nothing(scene: Scene) -> None:
     assert scene.accepted == [3]
 
 
+async def test_an_order_is_one_read_and_one_change_and_is_confirmed_by_the_next_message(
+    scene: Scene,
+) -> None:
+    scene.arm.clock, scene.arm.operation_seconds = lambda: scene.now, 20
+    action = await scene.decide()
+    assert await scene.scale(action) is None
+    assert [request.method for request in scene.arm.requests] == ["GET", "PUT"]
+    waiting = await scene.desired()
+    assert (waiting.pending, waiting.last_error, waiting.attempts) == (True, "", 0)
+    assert (await scene.store.log("plan-1"))[0].kind is EntryKind.DECISION, "no outcome is known"
+    kinds = [await scene.message() for _ in range(2)]
+    assert kinds == [EntryKind.DECISION, EntryKind.CONFIRMED]
+    assert scene.accepted == [3]
+
+
+FAILED = {"provisioningState": "Failed", "error": {"code": "NoCapacity", "message": "no workers"}}
+
+
+async def test_a_change_that_fails_later_is_recognized_by_a_reading_and_tried_again(
+    scene: Scene,
+) -> None:
+    scene.arm.clock, scene.arm.operation_seconds = lambda: scene.now, 3600
+    action = await scene.decide()
+    failed = {**scene.arm.plan(ID).to_json(), "properties": FAILED}
+    scene.arm.fail_next(Fault(Reply(200, json.dumps(failed))))
+    assert await scene.message() is EntryKind.DECISION, "nothing was asked for yet"
+    scene.arm.stop_failing()
+    await scene.scale(action)
+    scene.arm.set_capacity_by_hand(ID, 2)  # which ends the operation
+    scene.arm.fail_next(Fault(Reply(200, json.dumps(failed))), times=2)
+    kinds = [await scene.message(), await scene.message()]
+    assert kinds == [EntryKind.DEFERRED, EntryKind.RESENT]
+    (resent, deferred) = [line for line in await scene.store.log("plan-1") if line.kind in kinds]
+    for line in (resent, deferred):
+        assert "did not complete: provisioningState Failed: NoCapacity: no workers" in line.reason
+    scene.arm.operation_seconds = 0
+    assert await scene.scale(action) is EntryKind.CONFIRMED
+    assert scene.accepted == [3, 3]
+
+
 # --- capacity in pieces, and too few instances ---
 
 PROGRESS, CONFIRMED, DEFERRED = EntryKind.PROGRESS, EntryKind.CONFIRMED, EntryKind.DEFERRED
@@ -195,7 +246,7 @@ async def test_a_plan_that_fills_in_pieces_is_followed_until_it_is_full(
 ) -> None:
     pieces = Pieces(3, 60, **forms)
     async with large(start, pieces, on_manual_change=on_manual_change) as scene:
-        assert await scene.order(target, previous=start) is DEFERRED
+        assert await scene.order(target, previous=start) is None
         assert await scene.passes(300) == [PROGRESS, PROGRESS, PROGRESS, CONFIRMED]
         last = await scene.desired()
         assert (last.target, last.epoch, last.changed_out) == (target, 7, target > start)

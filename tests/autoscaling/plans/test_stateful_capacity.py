@@ -19,8 +19,8 @@ from shared.autoscaling.declaring import AppServicePlan
 from shared.autoscaling.errors import CapacityDelayed, CapacityRefused
 from shared.autoscaling.plans.app_service import AppServiceControl
 from tests.autoscaling.services.test_azure_adapters import ID
-from tests.builders import plan
-from tests.storage.faulty_network import FAULTS, LOST, NO_FAULT, TIMEOUT, Fault, Network
+from tests.builders import plan, set_capacity
+from tests.storage.faulty_network import FAULTS, NO_FAULT, TIMEOUT, Fault, Network
 from tests.storage.stateful import Answer, SideBySide, run_machine
 
 PLANS = ("plan-1", "plan-2")
@@ -72,18 +72,24 @@ class CapacityMachine(SideBySide):
     @rule(name=NAMES)
     def read(self, name: str) -> None:
         target = plan(name)
-        self.both(lambda: self.memory.read(target), lambda: self.real.read(target))
+        self.both(
+            lambda: self.memory.read(target),
+            lambda: self.real.read(target),
+            shown=lambda reading: (reading.time, reading.value),
+        )
 
     @rule(name=NAMES, capacity=CAPACITIES, fault=FAULTS, seconds=st.sampled_from((0, 0, 3)))
     def change(self, name: str, capacity: int, fault: Fault, seconds: float) -> None:
-        """The client polls an operation of three seconds three times, once a second."""
+        """The client does not wait for an operation of three seconds."""
         target = plan(name)
         self.arm.operation_seconds = seconds
         if fault is NO_FAULT:
             self.both(
-                lambda: self.memory.change(target, capacity),
-                lambda: self.real.change(target, capacity),
+                lambda: set_capacity(self.memory, target, capacity),
+                lambda: set_capacity(self.real, target, capacity),
+                shown=lambda reached: reached == capacity or reached is None,
             )
+            self.later(seconds)
             return
         self.network.arm(fault)
         found = self.failing(target, capacity)
@@ -91,7 +97,9 @@ class CapacityMachine(SideBySide):
         if struck:
             assert (found.error, found.value) == (CapacityDelayed, True), found
         if fault is not TIMEOUT or not struck:
-            expected = self.run(lambda: self._answer(lambda: self.memory.change(target, capacity)))
+            expected = self.run(
+                lambda: self._answer(lambda: set_capacity(self.memory, target, capacity))
+            )
             assert struck or found.error is expected.error is CapacityRefused, (found, expected)
         self.later(seconds)
 
@@ -110,8 +118,7 @@ class CapacityMachine(SideBySide):
         """A change is refused while another operation runs. Then that operation completes."""
         self.arm.operation_seconds = 3600
         other = AppServiceControl(self.real._settings)
-        self.network.arm(LOST)  # otherwise the client would wait an hour for the operation
-        self.run(lambda: self._answer(lambda: other.change(plan(name), capacity)))
+        self.run(lambda: self._answer(lambda: set_capacity(other, plan(name), capacity)))
         self.run(other.close)
         found = self.failing(plan(name), then)
         assert (found.error, found.value) == (CapacityDelayed, False)
@@ -127,7 +134,7 @@ class CapacityMachine(SideBySide):
         """The error, and its ``maybe_done``: whether the change may have been made."""
 
         try:
-            self.run(lambda: self.real.change(target, capacity))
+            self.run(lambda: set_capacity(self.real, target, capacity))
         except (CapacityDelayed, CapacityRefused) as error:
             return Answer(getattr(error, "maybe_done", False), type(error))
         return Answer()
@@ -147,7 +154,7 @@ def test_capacity_control_behaves_like_the_in_memory_adapter_under_faults() -> N
             retry_after_seconds=0,
         )
         runner.run(arm.__aenter__())
-        loaded = settings.load({"ArmPollingSeconds": "0.05", "ArmEndpoint": arm.base_url})
+        loaded = settings.load({"ArmEndpoint": arm.base_url})
         real = AppServiceControl(loaded)
         network.per_request = timedelta(seconds=1)
         try:

@@ -48,7 +48,7 @@ from shared.settings import Settings, SettingsError
 from shared.settings.connections import ArmNamespace, ServiceBusConnection
 from shared.trends.datasets.queue_settings import ServiceBusQueueReader
 from shared.values.measurements import MetricValue
-from tests.builders import NOW, not_asked, plan, read
+from tests.builders import NOW, not_asked, plan, read, set_capacity
 from tests.emulators.rig import Bus, running_bus
 from tests.local.amqp_rig import LEAVES_SOCKETS_OPEN
 
@@ -59,7 +59,7 @@ WORK, BILLING = ServiceBusQueue("work"), ServiceBusSubscription("orders", "billi
 
 
 def loaded(**environ: str) -> Settings:
-    return settings.load({"ArmPollingSeconds": "0.05", **environ})
+    return settings.load(environ)
 
 
 # --- Azure Resource Manager ---
@@ -97,8 +97,7 @@ async def test_missing_permissions_on_the_plan_are_listed(
 async def test_only_the_capacity_of_the_plan_is_changed_and_it_is_read_with_the_servers_time(
     arm: ArmStandIn, control: AppServiceControl
 ) -> None:
-    arm.operation_seconds, arm.retry_after_seconds = 0.1, 0
-    await control.change(plan(), 5)
+    assert await set_capacity(control, plan(), 5) == 5
     capacity = await control.read(plan())
     assert capacity.value == 5
     assert abs(capacity.time - datetime.now(UTC)) < timedelta(seconds=5)
@@ -107,16 +106,49 @@ async def test_only_the_capacity_of_the_plan_is_changed_and_it_is_read_with_the_
 
 
 @pytest.mark.parametrize("form", OperationForm)
-async def test_a_change_is_followed_with_a_role_on_the_plan_only(
+async def test_a_change_is_followed_by_readings_with_a_role_on_the_plan_only(
     arm: ArmStandIn, control: AppServiceControl, form: OperationForm
 ) -> None:
     """Azure shows an operation only to who has a role on the resource group or the subscription."""
-    arm.operation_seconds, arm.retry_after_seconds = 0.3, 0
-    arm.operation_form, arm.may_read_operations = form, False
-    await control.change(plan(), 5)
-    assert arm.plan(ID).capacity == 5, "the change is complete when the call returns"
-    assert {request.method for request in arm.requests} == {"GET", "PUT"}
+    now = datetime.now(UTC)
+    arm.clock = lambda: now
+    arm.operation_seconds, arm.operation_form, arm.may_read_operations = 3, form, False
+    assert await set_capacity(control, plan(), 5) is None, "it is under way"
+    assert [request.method for request in arm.requests] == ["GET", "PUT"]
+    assert (await control.read(plan())).value == 2
+    now += timedelta(seconds=3)
+    assert (await control.read(plan())).value == 5
     assert not [request for request in arm.requests if "/operation" in request.path]
+
+
+DONE: Mapping[str, object] = {"provisioningState": "Succeeded"}
+UNDER_WAY: Mapping[str, object] = {"provisioningState": "InProgress"}
+
+
+@pytest.mark.parametrize(
+    ("status", "properties", "reached"),
+    [
+        (200, DONE, 5),
+        (200, {}, 5),
+        (200, None, 5),
+        (200, {**DONE, "numberOfWorkers": 2}, 5),
+        (200, {"asyncScalingEnabled": True, "numberOfWorkers": 3}, 3),
+        (200, UNDER_WAY, None),  # the capacity is what was ordered
+        (200, {**UNDER_WAY, "numberOfWorkers": 5}, None),
+        (202, DONE, None),
+        (202, UNDER_WAY, None),
+        (202, "", None),
+        (202, 1, None),
+    ],
+)
+async def test_the_answer_to_a_change_says_whether_it_is_complete(
+    arm: ArmStandIn, control: AppServiceControl, status: int, properties: object, reached: object
+) -> None:
+    body = (
+        json.dumps({"sku": {"capacity": 5}, "properties": properties}) if properties != "" else ""
+    )
+    arm.fail_next(Fault(Reply(status, body), methods=arm_errors.PUT))
+    assert await set_capacity(control, plan(), 5) == reached
 
 
 @pytest.mark.parametrize(
@@ -141,11 +173,11 @@ async def test_an_error_of_arm_is_final_or_may_pass_depending_on_its_kind(
 ) -> None:
     arm.fail_next(fault)
     with pytest.raises(error) as raised:
-        await control.change(plan(), 5)
+        await set_capacity(control, plan(), 5)
     assert message in str(raised.value).lower()
     assert getattr(raised.value, "retry_after_seconds", None) == retry_after_seconds
     arm.stop_failing()
-    await control.change(plan(), 5)
+    await set_capacity(control, plan(), 5)
     assert arm.plan(ID).capacity == 5
 
 
@@ -184,7 +216,7 @@ async def test_a_refusal_for_lack_of_instances_names_how_many_can_be_had(
     ):
         arm.fail_next(Fault(reply, methods=arm_errors.PUT))
         with pytest.raises(CapacityDelayed) as raised:
-            await control.change(plan(), 5)
+            await set_capacity(control, plan(), 5)
         assert raised.value.available == available
         assert said[:200] in str(raised.value)
 
@@ -219,7 +251,8 @@ class InterruptedByAProxy(ArmStandIn):
     body = ""
 
     def handle(self, request: Request) -> Reply:
-        return Reply(200, self.body) if self.puts else super().handle(request)
+        reply = super().handle(request)
+        return Reply(200, self.body) if request.method == "PUT" else reply
 
 
 ODD = '{"sku": {"capacity": 3}, "properties": ["x"]}'
@@ -239,10 +272,10 @@ async def test_a_response_that_is_not_a_plan_may_pass(
 @pytest.mark.parametrize("body", [*NO_PLANS, '{"properties": 1}'])
 async def test_a_change_whose_plan_cannot_be_read_may_have_been_made(body: str) -> None:
     async with InterruptedByAProxy([Plan(ID, capacity=2, sku=P1V3)], operation_seconds=60) as arm:
-        arm.body, arm.retry_after_seconds = body, 0
+        arm.body = body
         control = AppServiceControl(loaded(ArmEndpoint=arm.base_url))
         with pytest.raises(CapacityDelayed) as raised:
-            await control.change(plan(), 5)
+            await set_capacity(control, plan(), 5)
         await control.close()
     assert raised.value.maybe_done
 
@@ -273,25 +306,12 @@ async def test_the_wait_that_a_service_asks_for_is_obeyed_in_each_form_if_it_is_
     arm.clock = lambda: datetime(2026, 11, 26, 1, tzinfo=UTC)
     arm.fail_next(Fault(arm_errors.front_door_error(429, "Throttled", "later", headers)))
     with pytest.raises(CapacityDelayed, match="429") as raised:
-        await control.change(plan(), 5)
+        await set_capacity(control, plan(), 5)
     assert raised.value.retry_after_seconds == seconds
 
 
-async def test_the_wait_between_two_looks_at_a_change_follows_the_clock_of_the_service(
-    arm: ArmStandIn, control: AppServiceControl
-) -> None:
-    """A date far in the past of this machine is not far in the past of the service."""
-    arm.clock = lambda: datetime(2020, 1, 1, tzinfo=UTC)
-    asked = {"Location": f"{arm.base_url}/x", "Retry-After": "Wed, 01 Jan 2020 00:10:00 GMT"}
-    body = json.dumps(arm.plan(ID).to_json(5))
-    arm.fail_next(Fault(Reply(202, body, headers=asked), methods=arm_errors.PUT))
-    arm.fail_next(Fault(Reply(200, body, headers=asked)), times=2)
-    with pytest.raises(CapacityDelayed, match="no answer within 1 s"):
-        await control.change(plan(), 5)
-
-
 class FailingToProvision(ArmStandIn):
-    """Accepts each change with ``status``, and then shows the plan with ``shown``."""
+    """Answers each change with ``status``, and shows the plan with ``shown`` from then on."""
 
     shown: Mapping[str, object] = {}
     status = 202
@@ -327,11 +347,15 @@ async def test_a_change_that_fails_after_it_was_accepted_tells_its_state_and_err
     async with FailingToProvision([Plan(ID, capacity=2, sku=P1V3)]) as arm:
         arm.status, arm.shown = status, shown
         control = AppServiceControl(loaded(ArmEndpoint=arm.base_url))
-        with pytest.raises(CapacityDelayed) as raised:
-            await control.change(plan(), 5)
+        if status == 200:
+            with pytest.raises(CapacityDelayed, match=f"it did not complete: {told}$") as raised:
+                await set_capacity(control, plan(), 5)
+            assert raised.value.maybe_done
+        else:
+            assert await set_capacity(control, plan(), 5) is None
+        failure = (await control.read(plan())).failure
         await control.close()
-    assert str(raised.value).endswith(f"it did not complete: {told}")
-    assert raised.value.maybe_done
+    assert failure.endswith(f"it did not complete: {told}")
 
 
 async def test_an_unreachable_arm_delays_the_change(unused_tcp_port: int) -> None:
@@ -875,7 +899,7 @@ async def test_a_page_of_a_proxy_is_told_as_what_it_is_whatever_was_asked(reply:
             read(ServiceBusSubscription("orders", "billing"), reader),
             facts.facts("work"),
             control.read(plan()),
-            control.change(plan(), 5),
+            set_capacity(control, plan(), 5),
         ]
         if reply is XHTML:  # these clients retry for seconds
             asked += [read(StorageQueue("work"), reader), permissions.lacking(plan())]
