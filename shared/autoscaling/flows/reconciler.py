@@ -14,11 +14,12 @@ from logging import INFO, WARNING
 from shared.autoscaling.acting.actions import ActionTiming, reconcile
 from shared.autoscaling.acting.activation import standing
 from shared.autoscaling.deciding.decide import EntryKind
-from shared.autoscaling.errors import StateConflict
+from shared.autoscaling.errors import CapacityPostponed, StateConflict
 from shared.autoscaling.flows.common import log_action, log_standing
 from shared.autoscaling.policy import Resource
 from shared.autoscaling.ports import CapacityControl, StateStore
 from shared.autoscaling.state import ScaleAction
+from shared.values.urgency import urgent
 
 log = logging.getLogger(__name__)
 
@@ -51,7 +52,9 @@ class Reconciler:
         snapshot = await self.store.load(resource.name)
         if snapshot.state.desired is None:
             return None
-        actual, now = int((await self.control.read(resource.target)).value), snapshot.read_at
+        with urgent(when=snapshot.state.desired.pending):
+            actual = int((await self.control.read(resource.target)).value)
+        now = snapshot.read_at
         stands = standing(resource, snapshot.state, self.version, now)
         reconciliation = reconcile(
             resource, snapshot.state, actual, now, self.timing, decides=stands.decides
@@ -74,6 +77,8 @@ class Reconciler:
         try:
             async with asyncio.timeout(self.timeout_seconds):
                 return await self.reconcile_one(resource)
+        except CapacityPostponed:
+            return None
         except TimeoutError:
             error = f"no answer within {self.timeout_seconds:g} s"
         except Exception as failure:

@@ -7,6 +7,7 @@ import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import datetime
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from azure.core.exceptions import AzureError, HttpResponseError, ResourceNotFoundError
@@ -28,6 +29,8 @@ from shared.values.text import one_line
 if TYPE_CHECKING:
     from azure.storage.queue.aio import QueueClient
 
+    from shared.azure.budget import ArmBudget
+
 TOPIC_SECONDS, TOPIC_KNOWN_SECONDS = 60, 600
 TOPIC_TIMEOUT_SECONDS = 3.0
 
@@ -44,25 +47,27 @@ class AzureReader:
         breaker: Callable[[], Awaitable[MetricValue]],
         platform: Callable[[], PlatformMetrics],
         now: Callable[[], datetime],
+        budget: ArmBudget | None = None,
     ) -> None:
+        self._bus_reader = partial(ServiceBusReader, budget=budget)
         self._storage = storage
         self._service_bus = service_bus
         self._control = control
         self._breaker = breaker
         self._platform = Together(platform)
         self._documents = WebDocuments()
-        self._readers: dict[tuple[type, str], Any] = {}
+        self._readers: dict[tuple[Callable[[Any], Any], str], Any] = {}
         self._closed = False
         self._now = now
 
     async def message_count(self, source: ServiceBusSource) -> MetricValue:
-        return await self._read(ServiceBusReader, self._service_bus, source)
+        return await self._read(self._bus_reader, self._service_bus, source)
 
     async def queue_length(self, source: StorageQueue) -> MetricValue:
         return await self._read(StorageQueueReader, self._storage, source)
 
     async def _read(
-        self, reader: type[Any], connection: Callable[[str], Any], source: Source
+        self, reader: Callable[[Any], Any], connection: Callable[[str], Any], source: Source
     ) -> MetricValue:
         self._check_open()
         key = reader, source.connection
@@ -128,11 +133,12 @@ class ServiceBusReader:
         self,
         connection: ServiceBusConnection | ArmNamespace,
         monotonic: Callable[[], float] = time.monotonic,
+        budget: ArmBudget | None = None,
     ) -> None:
         from shared.azure.service_bus import ArmEntities, NamespaceEntities  # noqa: PLC0415  heavy
 
         self._entities: ArmEntities | NamespaceEntities = (
-            ArmEntities(*connection)
+            ArmEntities(*connection, budget)
             if isinstance(connection, ArmNamespace)
             else NamespaceEntities(connection)
         )
