@@ -72,6 +72,7 @@ async def metric_collector(timer: func.TimerRequest) -> None:
         app.scaling.reader,
         settings.source_timeout_seconds,
         app.scaling.message_counts,
+        readings=app.scaling.plan_readings,
     )
     texts = collection.messages(settings.resources_per_message)
     await _send(app.scaling.metrics_queue, texts)

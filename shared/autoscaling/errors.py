@@ -65,5 +65,11 @@ class CapacityDelayed(AutoscalingError):
         self.available = available
 
 
+class CapacityPostponed(CapacityDelayed):
+    """The capacity was not read now, because the limit of requests is used up. Nothing has failed:
+    read it in the next run.
+    """
+
+
 class CapacityRefused(AutoscalingError):
     """The capacity was not changed, and trying again would not help. An operator must act."""

@@ -23,6 +23,8 @@ Stated = Any
 """The type of a name that a class may define as an attribute, a field or a property."""
 Count = Literal["active", "dead_letter", "scheduled"]
 PLAN = "AppServicePlan(subscription_id, resource_group, name)"
+PLAN_READ_SECONDS = 60
+"""The collector reads the capacity of a target this often, or in each run if it runs less often."""
 
 
 class Services(Protocol):

@@ -17,6 +17,7 @@ from azure.servicebus.aio.management import ServiceBusAdministrationClient
 from azure.servicebus.management import QueueProperties, TopicProperties
 
 from shared.azure.arm import arm_client
+from shared.azure.budget import ArmBudget
 from shared.azure.credentials import credential_for
 from shared.azure.entity_reads import PAGE_SIZE
 from shared.azure.refusals import Access, AccessRefused, service_bus_access
@@ -172,10 +173,10 @@ class ArmEntities:
     https://learn.microsoft.com/rest/api/servicebus/controlplane-stable/subscriptions/get
     """
 
-    def __init__(self, endpoint: str, namespace_id: str) -> None:
+    def __init__(self, endpoint: str, namespace_id: str, budget: ArmBudget | None = None) -> None:
         self._namespace_id = namespace_id
         self._host = urlsplit(endpoint).hostname
-        self._client = arm_client(endpoint)
+        self._client = arm_client(endpoint, budget=budget)
 
     def access(self, entity: str) -> Access:
         return Access(f"{entity} of namespace {self._namespace_id}", "Monitoring Reader")

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Hashable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from typing import Protocol, TypeVar
+from typing import Generic, Protocol, TypeVar
 
+K = TypeVar("K", bound=Hashable)
 T = TypeVar("T")
 
 
@@ -108,3 +109,42 @@ def task_runner(tasks_max: int) -> TaskRunner:
                 others.cancel()
 
     return run_tasks
+
+
+class _Call(Generic[K, T]):
+    """A call that begins once all tasks that are ready have named their key."""
+
+    def __init__(self, ask: Callable[[Sequence[K]], Awaitable[Mapping[K, T]]]) -> None:
+        self.keys: list[K] = []
+        self.waiting = 0
+        self.began = False
+        self._ask = ask
+        self.task = asyncio.create_task(self._run())
+
+    async def _run(self) -> Mapping[K, T]:
+        self.began = True
+        return await self._ask(self.keys)
+
+
+class AskedTogether(Generic[K, T]):
+    """Answers with one call what several tasks ask at the same time."""
+
+    def __init__(self, ask: Callable[[Sequence[K]], Awaitable[Mapping[K, T]]]) -> None:
+        self._ask = ask
+        self._call: _Call[K, T] | None = None
+
+    async def ask(self, key: K) -> T | None:
+        """What the call has for the key, if anything. Raises the error of the call."""
+        hash(key)  # an error of the user's own class is raised before others wait for it
+        call = self._call
+        if call is None or call.began:
+            call = self._call = _Call(self._ask)
+        call.keys.append(key)
+        call.waiting += 1
+        try:
+            return (await asyncio.shield(call.task)).get(key)
+        finally:
+            call.waiting -= 1
+            if not call.waiting:  # one that gives up does not end the call for the others
+                call.began = True
+                call.task.cancel()

@@ -26,6 +26,7 @@ from shared.wiring import checks
 from shared.wiring.scaling import ScalingParts
 
 if TYPE_CHECKING:
+    from shared.azure.budget import ArmBudget
     from shared.values.concurrency import Retrying
     from shared.wiring.data_sets import DataSetParts
     from shared.wiring.ingestion import IngestionParts
@@ -127,6 +128,13 @@ class App:
     @cached_property
     def retry(self) -> Retrying:
         return JitteredRetrying()
+
+    @cached_property
+    def arm_budget(self) -> ArmBudget:
+        """The limits that all clients of Azure Resource Manager share."""
+        from shared.azure.budget import ArmBudget  # noqa: PLC0415  heavy
+
+        return self.open(ArmBudget)
 
     @cached_property
     def meter(self) -> Meter:

@@ -290,7 +290,8 @@ class IngestionParts(IngestionStores):
             return NoSwitch()
         from shared.ingestion.hub.consumption_switch import AppSettingSwitch  # noqa: PLC0415  heavy
 
-        return self._app.open(AppSettingSwitch, app, BREAKER, self._app.settings.arm_endpoint)
+        endpoint, budget = self._app.settings.arm_endpoint, self._app.arm_budget
+        return self._app.open(AppSettingSwitch, app, BREAKER, endpoint, budget)
 
 
 def subscriptions_of(resources: Iterable[Resource]) -> MetricSubscriptions:

@@ -9,6 +9,7 @@ from shared.autoscaling.acting.actions import ActionTiming
 from shared.autoscaling.azure_monitor.together import PlatformMetrics
 from shared.autoscaling.deciding.decide import LogEntry
 from shared.autoscaling.flows.message_counts import MessageCounts
+from shared.autoscaling.flows.plan_readings import PlanReadings
 from shared.autoscaling.flows.poison import SAMPLES_QUEUE
 from shared.autoscaling.learning.counts import namespace_ids
 from shared.autoscaling.operating.metering import measured
@@ -44,13 +45,13 @@ class ScalingParts(Parts):
     def control(self) -> CapacityControl:
         from shared.autoscaling.plans.app_service import AppServiceControl  # noqa: PLC0415  heavy
 
-        return self._app.open(AppServiceControl, self._app.settings)
+        return self._app.open(AppServiceControl, self._app.settings, self._app.arm_budget)
 
     @cached_property
     def permissions(self) -> Permissions:
         from shared.autoscaling.plans.permissions import ArmPermissions  # noqa: PLC0415  heavy to import
 
-        return self._app.open(ArmPermissions, self._app.settings.arm_endpoint)
+        return self._app.open(ArmPermissions, self._app.settings.arm_endpoint, self._app.arm_budget)
 
     @cached_property
     def reader(self) -> Services:
@@ -68,6 +69,7 @@ class ScalingParts(Parts):
             lambda: self.platform_metrics,
             self._app.now,
             partial(Turns, settings.service_bus_credits_per_second, seconds),
+            self._app.arm_budget,
         )
 
     def _bus(self, connection: str) -> ServiceBusConnection | ArmNamespace:
@@ -92,6 +94,7 @@ class ScalingParts(Parts):
             settings.arm_endpoint,
             settings.source_timeout_seconds,
             self._app.now,
+            self._app.arm_budget,
         )
 
     @cached_property
@@ -114,6 +117,10 @@ class ScalingParts(Parts):
     @cached_property
     def message_counts(self) -> MessageCounts:
         return MessageCounts()
+
+    @cached_property
+    def plan_readings(self) -> PlanReadings:
+        return PlanReadings()
 
     @cached_property
     def timing(self) -> ActionTiming:

@@ -25,14 +25,17 @@ from local.twins.autoscaling import (
 )
 from shared.autoscaling import ServiceBusSubscription, TargetTracking, Threshold
 from shared.autoscaling.deciding.decide import EntryKind
+from shared.autoscaling.declaring import CapacityTarget
 from shared.autoscaling.flows.poison import UNATTRIBUTED
 from shared.autoscaling.flows.scaling_logic import process_message
 from shared.autoscaling.messages import Samples, decode_action, decode_samples, encode_action
+from shared.autoscaling.plan_facts import PlanReading
 from shared.autoscaling.ports import Snapshot
 from shared.autoscaling.state import RulesInForce
 from shared.settings import SettingsError
 from shared.values.measurements import Metric, MetricValue
 from shared.values.samples import together
+from shared.values.urgency import is_urgent
 from tests.bindings.test_ingestion_functions import imported, names
 from tests.builders import encode_metric, resource
 from tests.settings.test_settings import SINGLE
@@ -101,6 +104,39 @@ async def test_samples_lead_to_one_change_of_the_plan_even_if_the_action_is_rede
     await app.call("scaler", message(action))
     await app.call("scaler", message(action))  # delivered twice
     assert app.control.changes == [("plan-1", 3)]
+
+
+async def test_a_plan_is_read_once_a_minute_and_its_metrics_in_each_run(app: App) -> None:
+    seen = []
+    for _ in range(5):
+        await app.call("metric_collector", Mock(spec=func.TimerRequest))
+        seen += [len(decode_samples(body).metrics) for body in taken(app.metrics)]
+        app.now += timedelta(seconds=15)
+    assert seen == [2, 1, 1, 1, 2]
+
+
+async def test_requests_are_urgent_while_an_order_is_carried_out_and_routine_afterwards(
+    app: App,
+) -> None:
+    (action,) = [action for _ in range(5) for action in await app.tick()]
+    urgencies, read = list[bool](), app.control.read
+
+    async def noted(target: CapacityTarget) -> PlanReading:
+        urgencies.append(is_urgent.get())
+        return await read(target)
+
+    app.control.read = noted  # type: ignore[method-assign]
+    timer = Mock(spec=func.TimerRequest)
+    for name, given, expected in (
+        ("reconciler", timer, [True]),
+        ("scaler", message(action), [True]),
+        ("reconciler", timer, [False]),
+        ("metric_collector", timer, [False]),
+    ):
+        app.now += timedelta(seconds=60)
+        urgencies.clear()
+        await app.call(name, given)
+        assert urgencies == expected, name
 
 
 async def test_reconciler_sends_a_lost_action_again(app: App) -> None:

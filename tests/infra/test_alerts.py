@@ -33,7 +33,7 @@ from shared.notifications.notifiers import LogNotifier
 from shared.trends.datasets.flows import telemetry_arrived
 from shared.values.measurements import CAPACITY_METRIC, Metric, MetricValue
 from shared.values.news import News, NewsKind
-from tests.builders import NOW, TIMING, as_message, resource
+from tests.builders import NOW, SOURCE, TIMING, as_message, resource
 from tests.infra.bicep import BicepFile, text
 
 ROOT = Path(__file__).parents[2]
@@ -209,8 +209,10 @@ async def acted(plans: Mapping[str, int], minutes: float) -> None:
 
 
 async def unreadable(*names: str) -> None:
-    control = MemoryCapacityControl(lambda: NOW, dict.fromkeys(names, 1))
-    reader = MemoryReader(lambda: NOW, {}, control)
+    """One plan whose source fails, or many plans that fail."""
+    few = len(names) < 3
+    control = MemoryCapacityControl(lambda: NOW, dict.fromkeys(names, 1) if few else {})
+    reader = MemoryReader(lambda: NOW, {} if few else {SOURCE: 1.0}, control)
     await metric_collector.collect([resource(name) for name in names], reader, 5)
 
 
@@ -256,6 +258,7 @@ def every(seconds: float, minutes: int) -> list[float]:
         ("backlog-not-falling", partial(told, over(UNFALLEN)), [1], False),
         ("source-failed", partial(unreadable, "plan-1"), [1, 6, 11], True),
         ("source-failed", partial(unreadable, "plan-1"), every(15, 1), False),
+        ("source-failed", partial(unreadable, *"abcdef"), [1, 6, 11], True),
         ("source-failed", partial(unreadable, "plan-1", "plan-2"), [1, 2], False),
         ("source-failed", partial(unreadable, "plan-1"), [1, 6, 16], False),
         ("at-maximum", AT_MAXIMUM, every(15, 30), True),

@@ -91,19 +91,19 @@ def problems_of(of: ScalingState, **declared: Any) -> list[tuple[str, str]]:
     return [(each.severity, each.what) for each in found]
 
 
-def test_a_plan_that_cannot_be_read_is_reported_a_minute_after_the_other_sources() -> None:
+def test_a_plan_that_was_not_read_twice_is_reported_if_the_other_sources_were_read() -> None:
     fresh = state([5, 5])
     not_read = "plan-1: no sample of capacity for"
     for silent, expected in (
-        (45, []),
-        (75, [("warning", f"{not_read} 75 s, although other sources have")]),
+        (115, []),
+        (125, [("warning", f"{not_read} 2 min")]),
         (200, [("warning", f"{not_read} 3 min")]),
     ):
         of = fresh.with_history(CAPACITY_METRIC, Window((sample(2, silent),)))
         assert problems_of(of) == expected
     pushed = {"backlog": HubMetric()}  # arrives whether or not the collector runs
-    of = fresh.with_history(CAPACITY_METRIC, Window((sample(2, 75),)))
+    of = fresh.with_history(CAPACITY_METRIC, Window((sample(2, 135),)))
     assert problems_of(of, metrics=pushed) == []
     both = {"backlog": SOURCE, "other": SOURCE}
-    late = of.with_history("backlog", Window((sample(5, 70),)))
+    late = of.with_history("backlog", Window((sample(5, 130),)))
     assert [severity for severity, _ in problems_of(late, metrics=both)] == ["warning"]

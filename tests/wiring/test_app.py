@@ -10,12 +10,14 @@ import pytest
 
 from local.twins.autoscaling import MemoryCapacityControl, MemoryStateStore
 from local.twins.ingestion import MemoryIngestionStore
+from shared.azure.budget import ArmBudget
 from shared.azure.invocation import INVOCATION_SECONDS_MAX
 from shared.settings import SettingsError
 from shared.wiring.app import App
 from tests.bindings.test_ingestion_functions import ENVIRON
 from tests.builders import NOW, read
 from tests.ingestion.commits import commit
+from tests.settings.test_arrival import FUNCTION_APP, NAMESPACE_ID
 
 BUS = "Endpoint=sb://unused;SharedAccessKeyName=n;SharedAccessKey=a"
 
@@ -81,6 +83,40 @@ async def test_a_part_is_built_once_and_can_be_replaced_by_an_in_memory_adapter(
         assert app.nightly.trends is app.nightly.trends
         app.ingestion.store = MemoryIngestionStore(lambda: NOW)
         assert await app.ingestion.pipeline("0") is await app.ingestion.pipeline("0")
+
+
+async def test_all_clients_of_resource_manager_share_one_budget(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    policies, policy = list[ArmBudget](), ArmBudget.policy
+
+    def noted(budget: ArmBudget) -> Any:
+        policies.append(budget)
+        return policy(budget)
+
+    monkeypatch.setattr(ArmBudget, "policy", noted)
+    also = {
+        "ServiceBusNamespaceIds": NAMESPACE_ID,
+        "ServiceBusCountsFrom": "resource-manager",
+        "BreakerDisablesApp": FUNCTION_APP,
+    }
+    async with App({**ENVIRON, **also}) as app:
+        (resource,) = app.resources.values()
+        (source,) = (each for each in resource.metrics.values() if each.entity)
+        control: Any = app.scaling.control
+        reader: Any = app.scaling.reader
+        platform: Any = app.scaling.platform_metrics
+        parts = [
+            control._client(resource.target),
+            app.scaling.permissions,
+            reader._bus_reader(app.scaling._bus(source.connection)),
+            app.ingestion.switch,
+            platform._client(""),
+        ]
+        assert policies == [app.arm_budget] * len(parts)
+        platform._client("westeurope")  # a service of its own, with limits of its own
+        assert len(policies) == len(parts)
+        await parts[2].close()
 
 
 async def test_an_app_reads_a_partition_under_the_names_that_are_stored() -> None:

@@ -44,6 +44,7 @@ from shared.autoscaling.azure_monitor.source import AzureMonitorMetric
 from shared.autoscaling.azure_monitor.together import PlatformReading
 from shared.autoscaling.errors import ReadDenied, ReadFailed
 from shared.azure.arm import ArmClient, arm_client
+from shared.azure.budget import ArmBudget
 from shared.azure.refusals import Access
 from shared.azure.transport import is_loopback, retry_after_seconds
 from shared.values.redaction import redacting
@@ -90,9 +91,13 @@ class AzurePlatformMetrics:
     """
 
     def __init__(
-        self, arm_endpoint: str, timeout_seconds: float, clock: Callable[[], datetime]
+        self,
+        arm_endpoint: str,
+        timeout_seconds: float,
+        clock: Callable[[], datetime],
+        budget: ArmBudget | None = None,
     ) -> None:
-        endpoint = arm_endpoint.rstrip("/")
+        endpoint, self._budget = arm_endpoint.rstrip("/"), budget
         self._endpoint, self._timeout_seconds, self._clock = endpoint, timeout_seconds, clock
         self._clients: dict[str, ArmClient] = {}
         self._turns = asyncio.Semaphore(CONCURRENT_MAX)
@@ -262,7 +267,8 @@ class AzurePlatformMetrics:
         if region not in self._clients:
             address = batch_address(self._endpoint, region) if region else None
             endpoint, audience = address or (self._endpoint, self._endpoint)
-            self._clients[region] = arm_client(endpoint, audience=audience)
+            budget = None if region else self._budget
+            self._clients[region] = arm_client(endpoint, audience=audience, budget=budget)
         return self._clients[region]
 
 

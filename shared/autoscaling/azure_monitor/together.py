@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 from shared.autoscaling.azure_monitor.source import AzureMonitorMetric
 from shared.autoscaling.errors import ReadFailed
+from shared.values.concurrency import AskedTogether
 from shared.values.measurements import MetricValue
 
 PlatformReading = tuple[MetricValue, ...] | ReadFailed
@@ -31,44 +31,15 @@ class PlatformMetrics(Protocol):
     async def close(self) -> None: ...
 
 
-class _Call:
-    """A call that begins once all tasks that are ready have named their source."""
-
-    def __init__(self, ask: Callable[[], PlatformMetrics]) -> None:
-        self.sources: list[AzureMonitorMetric] = []
-        self.waiting = 0
-        self._ask = ask
-        self.task = asyncio.create_task(self._run())
-        self.began = False
-
-    async def _run(self) -> Mapping[AzureMonitorMetric, PlatformReading]:
-        self.began = True
-        return await self._ask().read(self.sources)
-
-
-class Together:
+class Together(AskedTogether[AzureMonitorMetric, PlatformReading]):
     """Reads metrics of Azure Monitor. Reads that begin at the same time share requests."""
 
     def __init__(self, platform: Callable[[], PlatformMetrics]) -> None:
-        self._platform = platform
-        self._call: _Call | None = None
+        super().__init__(lambda sources: platform().read(sources))
 
     async def read(self, source: AzureMonitorMetric) -> Sequence[MetricValue]:
         """The new samples, oldest first; none if the source is not due. Raises ReadFailed."""
-        hash(source)  # an error of the user's own subclass is raised before others wait for it
-        call = self._call
-        if call is None or call.began:
-            call = self._call = _Call(self._platform)
-        call.sources.append(source)
-        call.waiting += 1
-        try:
-            found = await asyncio.shield(call.task)
-        finally:
-            call.waiting -= 1
-            if not call.waiting:  # a read that gives up does not end the call for the others
-                call.began = True
-                call.task.cancel()
-        answer = found.get(source, ())
+        answer = await self.ask(source)
         if isinstance(answer, ReadFailed):
             raise answer
-        return answer
+        return answer or ()

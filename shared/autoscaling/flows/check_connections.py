@@ -5,21 +5,28 @@ changed.
 from __future__ import annotations
 
 import asyncio
+from collections import defaultdict
 from collections.abc import Awaitable, Iterable, Sequence
 from typing import Any
 
+from shared.autoscaling.declaring import CapacityTarget
 from shared.autoscaling.errors import CapacityRefused
 from shared.autoscaling.flows.metric_collector import sources_of
+from shared.autoscaling.flows.plan_readings import SPENT
 from shared.autoscaling.flows.reading import Answer, Undated, is_own, read_source
 from shared.autoscaling.plan_facts import PlanFacts, PlanReading
 from shared.autoscaling.policy import Resource
 from shared.autoscaling.ports import Permissions, StateStore
-from shared.autoscaling.sources import Services, Source
+from shared.autoscaling.sources import PlanCapacity, Services, Source
 from shared.values.calls import check
+
+AT_ONCE = 20
+"""More checks would wait for each other within their time limits."""
+MANY, NAMES_MAX = 10, 5
 
 
 async def check_all(
-    resources: Iterable[Resource],
+    resources: Sequence[Resource],
     services: Services,
     permissions: Permissions,
     store: StateStore,
@@ -35,7 +42,35 @@ async def check_all(
             checks.append(_read(name, f"metric {metric}", source, read))
         told = _plan(permissions, services, resource)
         checks.append(check(timeout_seconds, name, f"plan {plan.name}", told))
-    return await asyncio.gather(*checks)
+    if len(resources) >= MANY:
+        told = _lists(permissions, [each.target for each in resources])
+        checks.append(check(timeout_seconds, "all plans", "lists", told))
+    turns = asyncio.Semaphore(AT_ONCE)
+
+    async def in_turn(each: Awaitable[dict[str, Any]]) -> dict[str, Any]:
+        async with turns:
+            return await each
+
+    return await asyncio.gather(*map(in_turn, checks))
+
+
+async def _lists(permissions: Permissions, plans: Iterable[CapacityTarget]) -> str:
+    """Which resource groups the identity may not list, and what it would save. Nothing depends on
+    it, so it is no failure."""
+    groups = defaultdict[tuple[str, str], list[CapacityTarget]](list)
+    for plan in plans:
+        groups[plan.subscription_id.lower(), plan.resource_group.lower()].append(plan)
+    shared = [each for each in groups.values() if len(each) > 1]
+    allowed = await asyncio.gather(*(permissions.may_list(each[0]) for each in shared))
+    denied = [each for each, may in zip(shared, allowed, strict=True) if not may]
+    if not denied:
+        return f"{len(shared)} resource group(s) have several plans, which are read with one list"
+    names = ", ".join(each[0].resource_group for each in denied[:NAMES_MAX])
+    return (
+        f"the role Reader on {len(denied)} resource group(s) ({names}), or any other with "
+        f"Microsoft.Web/serverfarms/read, would replace {sum(map(len, denied))} requests a minute "
+        f"by {len(denied)}"
+    )
 
 
 async def _state(store: StateStore, resource: Resource) -> str:
@@ -65,6 +100,8 @@ def _refuse(lacking: Sequence[str], where: str = "") -> None:
 async def _read(subject: str, what: str, source: Source, read: Awaitable[Answer]) -> dict[str, Any]:
     """The result of the check of a source."""
     answer = await read
+    if not answer and isinstance(source, PlanCapacity):
+        answer = SPENT
     return {
         "resource": subject,
         "what": what,

@@ -1,5 +1,6 @@
 """metric_collector: reads all sources concurrently. A failing source does not affect the others.
 
+The plans of the resources are read once a minute, because the app itself confirms its changes.
 A source that several metrics name is read once, and all of them get its samples. A source of the
 user's own class is read once for each object, because only its class knows what makes two equal.
 """
@@ -14,6 +15,7 @@ from datetime import datetime
 
 from shared.autoscaling.flows.common import log_action
 from shared.autoscaling.flows.message_counts import HELPERS, MessageCounts
+from shared.autoscaling.flows.plan_readings import PlanReadings
 from shared.autoscaling.flows.reading import (
     OWN_READS,
     Answer,
@@ -61,32 +63,52 @@ async def collect(
     timeout_seconds: float,
     counts: MessageCounts | None = None,
     own: OwnReads = OWN_READS,
+    readings: PlanReadings | None = None,
 ) -> Collection:
     """Read all sources: the samples of each that answers in time, and a failure of each other one.
 
-    ``counts`` turns the counts of topics into those of subscriptions. A value without a time gets
-    the time at which the capacity of its plan was read, by the clock of Azure Resource Manager; if
-    the capacity could not be read either, that of the app's own clock.
+    ``counts`` turns the counts of topics into those of subscriptions. ``readings`` says which plans
+    are due; without it, all are. A value without a time gets the time at which the capacity of its
+    plan was read, by the clock of Azure Resource Manager; if it was not read, the time that this
+    clock has now, as far as it is known.
     """
-    counts = counts or MessageCounts()
+    counts, readings, now = counts or MessageCounts(), readings or PlanReadings(), services.now()
     wanted = [(each, {**sources_of(each), **counts.sources(each)}) for each in resources]
-    distinct = {_key(source): source for _, named in wanted for source in named.values()}
+    distinct = _due(wanted, readings, now)
     read = (read_source(source, services, timeout_seconds, own) for source in distinct.values())
     answers = dict(zip(distinct, await asyncio.gather(*read), strict=True))
+    for key, answer in answers.items():
+        if type(distinct[key]) is PlanCapacity:
+            readings.note(key, answer, now, services.now())
     collected, shown, plans = list[Metric](), list[SourceFailure](), dict[str, PlanFacts]()
     for resource, named in wanted:
-        found = {name: answers[_key(source)] for name, source in named.items()}
+        keys = {name: _key(source) for name, source in named.items()}
+        found = {name: answers[key] for name, key in keys.items() if key in answers}
         failures = {name: reason for name, reason in found.items() if isinstance(reason, str)}
-        for each in found[CAPACITY_METRIC]:
+        for each in found.get(CAPACITY_METRIC, ()):
             if isinstance(each, PlanReading):
                 plans[resource.name] = each.facts
-        collected += counts.adjusted(resource, list(_samples(resource, found, services)), failures)
-        for name in failures.keys() - counts.logged(resource):
+        undated = readings.server_time(services.now())
+        collected += counts.adjusted(resource, list(_samples(resource, found, undated)), failures)
+        for name in failures.keys() - counts.logged(resource) - readings.logged:
             text = f"{name} could not be read, so it is skipped: {failures[name]}"
             log_action(log, "source_failed", resource.name, text, logging.WARNING)
         shown += [SourceFailure(resource.name, *each) for each in failures.items()]
+    readings.tell({_key(named[CAPACITY_METRIC]): each.name for each, named in wanted}, now)
     visible = tuple(failure for failure in shown if failure.metric_name not in HELPERS)
     return Collection(tuple(collected), visible, plans)
+
+
+def _due(
+    wanted: Iterable[tuple[Resource, Mapping[str, Source]]], readings: PlanReadings, now: datetime
+) -> dict[Hashable, Source]:
+    """The sources to read. A plan is always read for a metric of the rules. The plans come first,
+    in the order in which they may use up a limit of requests.
+    """
+    targets = {_key(named[CAPACITY_METRIC]): named[CAPACITY_METRIC] for _, named in wanted}
+    due = {key: targets[key] for key in readings.due(targets, now)}
+    others = (s for _, named in wanted for name, s in named.items() if name != CAPACITY_METRIC)
+    return {**due, **{_key(source): source for source in others}}
 
 
 def _key(source: Source) -> Hashable:
@@ -94,14 +116,14 @@ def _key(source: Source) -> Hashable:
 
 
 def _samples(
-    resource: Resource, answers: Mapping[str, Answer], services: Services
+    resource: Resource, answers: Mapping[str, Answer], undated: datetime
 ) -> Iterator[Metric]:
     """The samples of a resource. The capacity, whose time the undated ones get, comes first."""
     capacity_at: datetime | None = None
     for name, answer in answers.items():
         for each in () if isinstance(answer, str) else answer:
             if not isinstance(each, MetricValue):
-                each = MetricValue(capacity_at or services.now(), each.value)  # noqa: PLW2901
+                each = MetricValue(capacity_at or undated, each.value)  # noqa: PLW2901
             if name == CAPACITY_METRIC:
                 capacity_at = each.time
             yield Metric(resource.name, name, each)

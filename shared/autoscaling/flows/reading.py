@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 from inspect import isawaitable
 from typing import Any
 
-from shared.autoscaling.errors import ReadFailed
+from shared.autoscaling.errors import CapacityPostponed, ReadFailed
 from shared.autoscaling.sources import Reading, Services, Source
 from shared.values.calls import DaemonCall, error_text
 from shared.values.measurements import MEASURE_MAX, MetricValue
@@ -85,7 +85,10 @@ async def _read(source: Source, at: Reading, seconds: float) -> Any:
 async def read_source(
     source: Source, services: Services, timeout_seconds: float, own: OwnReads = OWN_READS
 ) -> Answer:
-    """The samples of the source, or in one line why there are none. Raises nothing."""
+    """The samples of the source, or in one line why there are none. Raises nothing.
+
+    A reading that was postponed is no failure and has no samples.
+    """
     seconds = timeout_seconds * source.time_limits
     at = Reading(services)
     try:
@@ -95,6 +98,8 @@ async def read_source(
             async with asyncio.timeout(seconds):
                 found = await source.read(at)
         return _samples(found, at.server_time)
+    except CapacityPostponed:
+        return ()
     except TimeoutError:
         return f"no answer within {seconds:g} s"
     except Exception as error:  # of any class: the source may be the user's own

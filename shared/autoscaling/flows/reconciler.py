@@ -18,12 +18,13 @@ from shared.autoscaling.acting.actions import ActionTiming, awaits_reading, reco
 from shared.autoscaling.acting.activation import standing
 from shared.autoscaling.deciding.decide import EntryKind
 from shared.autoscaling.deciding.samples import samples_of
-from shared.autoscaling.errors import StateConflict
+from shared.autoscaling.errors import CapacityPostponed, StateConflict
 from shared.autoscaling.flows.common import log_action, log_standing, work_through
 from shared.autoscaling.policy import Resource
 from shared.autoscaling.ports import CapacityControl, StateStore
 from shared.autoscaling.state import ScaleAction
 from shared.values.measurements import CAPACITY_METRIC, span
+from shared.values.urgency import urgent
 
 log = logging.getLogger(__name__)
 
@@ -82,7 +83,8 @@ class Reconciler:
         is_fresh = any(now - each.time <= span(fresh_seconds) for each in newest)
         if state.desired is None or (is_fresh and not awaits_reading(state)):
             return None
-        read = await self.control.read(resource.target)
+        with urgent(when=state.desired.pending):
+            read = await self.control.read(resource.target)
         stands = standing(resource, state, self.version, now)
         reconciliation = reconcile(
             resource,
@@ -111,6 +113,8 @@ class Reconciler:
         try:
             async with asyncio.timeout(self.timeout_seconds):
                 return await self.reconcile_one(resource, fresh_seconds)
+        except CapacityPostponed:
+            return None
         except TimeoutError as error:
             seconds = f"{self.timeout_seconds:g} s"
             raise TimeoutError(f"{resource.name}: no answer within {seconds}") from error

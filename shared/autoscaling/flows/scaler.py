@@ -30,6 +30,7 @@ from shared.autoscaling.plan_facts import PlanReading
 from shared.autoscaling.policy import Resource
 from shared.autoscaling.ports import CapacityControl, Snapshot, StateStore
 from shared.autoscaling.state import Desired, ScaleAction
+from shared.values.urgency import urgent
 
 log = logging.getLogger(__name__)
 
@@ -62,7 +63,8 @@ class Scaler:
             return await self._ignore(action, snapshot, ignored)
         desired = snapshot.state.desired
         assert desired is not None  # otherwise there would be a reason to ignore the action
-        settlement = await self._carry_out(resource, desired)
+        with urgent():
+            settlement = await self._carry_out(resource, desired)
         return await until_won(resource.name, lambda: self._settle(resource, action, settlement))
 
     async def _carry_out(self, resource: Resource, desired: Desired) -> Settlement:

@@ -281,7 +281,8 @@ def _with_intervals(work: BusyIntervals, pairs: Sequence[Pair]) -> BusyIntervals
 def _busy_instances(start: datetime, end: datetime, backlog: Samples, capacities: Samples) -> float:
     """The number of instances, all of which were busy during the whole interval.
 
-    The result is 0 if it is not certain that all of them were busy.
+    The result is 0 if it is not certain that all of them were busy. A change of the capacity may
+    have taken place at any time since the sample before the first one that shows it.
     """
     first = bisect_right(backlog, start, key=time_of) - 1
     last = bisect_left(backlog, end, key=time_of)
@@ -289,8 +290,8 @@ def _busy_instances(start: datetime, end: datetime, backlog: Samples, capacities
         return 0.0
     at = bisect_right(capacities, start - SETTLING, key=time_of) - 1
     then = capacities[max(at, 0)]
-    until = bisect_right(capacities, end, key=time_of)
-    changed = any(sample.value != then.value for sample in capacities[max(at, 0) : until])
+    seen = bisect_left(capacities, end, key=time_of) + 1
+    changed = any(sample.value != then.value for sample in capacities[max(at, 0) : seen])
     return 0.0 if changed or then.time > start else then.value
 
 

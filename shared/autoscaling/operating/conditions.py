@@ -24,7 +24,11 @@ from shared.autoscaling.deciding.samples import known_capacity, samples_of
 from shared.autoscaling.declaring import Limits, Mode
 from shared.autoscaling.learning.backlogs import Unfallen, age_minutes, unfallen
 from shared.autoscaling.operating.overrides import described
-from shared.autoscaling.operating.staleness import silences, silent_after_seconds
+from shared.autoscaling.operating.staleness import (
+    CAPACITY_SECONDS_MAX,
+    silences,
+    silent_after_seconds,
+)
 from shared.autoscaling.plan_facts import PlanFacts
 from shared.autoscaling.policy import Resource, held_at_maximum
 from shared.autoscaling.ports import Snapshot
@@ -37,10 +41,6 @@ ENTRIES = 50
 """The number of the newest log entries that are searched."""
 PENDING_MAX = timedelta(minutes=5)
 """Actions that are pending for longer are shown. App Service adds instances within a few minutes.
-"""
-BEHIND_SECONDS_MAX = 60
-"""The age by which the sample of the capacity may exceed those of the other sources that are read
-with it.
 """
 RECENT = timedelta(hours=1)
 """Older log entries tell neither the age of the oldest item nor that entries cannot be read."""
@@ -174,9 +174,10 @@ def _silent(resource: Resource, state: ScalingState, now: datetime) -> Iterator[
         yield LastingCondition(name, WARNING, f"no sample of {name} {lasting}", effect, CHECK, kind)
     read = [name for name, source in resource.metrics.items() if not source.pushed]
     ages = [_age_seconds(state, name, now) for name in (CAPACITY_METRIC, *read)]
-    if CAPACITY_METRIC not in silent and ages[0] - min(ages) > BEHIND_SECONDS_MAX:
-        what = f"no sample of {CAPACITY_METRIC} for {ages[0]:.0f} s, although other sources have"
-        yield LastingCondition(CAPACITY_METRIC, WARNING, what, todo=CHECK)
+    if CAPACITY_METRIC not in silent and ages[0] - min(ages) > CAPACITY_SECONDS_MAX:
+        what = f"no sample of {CAPACITY_METRIC} for {ages[0] / 60:.0f} min"
+        effect, kind = "Other sources have samples.", NewsKind.SOURCE_STALE
+        yield LastingCondition(CAPACITY_METRIC, WARNING, what, effect, CHECK, kind)
     if difference := clocks.told(state):
         meaning = "Samples are dated by the clock of the storage account."
         yield LastingCondition("clock", WARNING, difference, meaning, kind=NewsKind.SOURCE_STALE)

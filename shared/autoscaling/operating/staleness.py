@@ -17,8 +17,12 @@ from shared.autoscaling.deciding.guards import waited_seconds
 from shared.autoscaling.deciding.samples import known_capacity, samples_of
 from shared.autoscaling.declaring import Mode
 from shared.autoscaling.policy import Resource
+from shared.autoscaling.sources import PLAN_READ_SECONDS
 from shared.autoscaling.state import ScalingState
 from shared.values.measurements import CAPACITY_METRIC, Samples
+
+CAPACITY_SECONDS_MAX = 2 * PLAN_READ_SECONDS
+"""A capacity that is older was not read when it was due."""
 
 
 def silences(resource: Resource, state: ScalingState, now: datetime) -> dict[str, str]:
@@ -41,6 +45,8 @@ def _is_silent(samples: Samples, limit_seconds: float, now: datetime) -> bool:
 def silent_after_seconds(resource: Resource, name: str) -> float:
     """The age of the newest sample, in seconds, at which the metric counts as silent."""
     guards, source = resource.guards, resource.source(name)
+    if name == CAPACITY_METRIC:
+        return max(guards.missing_for(name).after_seconds, CAPACITY_SECONDS_MAX)
     if name == resource.throughput.counted_metric and name not in guards.missing_by_metric:
         return math.inf if source.series else resource.kept_history_seconds
     return guards.missing_for(name).after_seconds + float(source.usual_lag_seconds)

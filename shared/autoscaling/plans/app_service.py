@@ -17,9 +17,16 @@ from azure.mgmt.web.aio import WebSiteManagementClient
 from azure.mgmt.web.models import AppServicePlan as ArmPlan
 
 from shared.autoscaling.declaring import AppServicePlan
-from shared.autoscaling.errors import AutoscalingError, CapacityDelayed, CapacityRefused
+from shared.autoscaling.errors import (
+    AutoscalingError,
+    CapacityDelayed,
+    CapacityPostponed,
+    CapacityRefused,
+)
 from shared.autoscaling.plan_facts import PlanReading
 from shared.autoscaling.plans.answers import autoscale_of, facts_of, refusal
+from shared.autoscaling.plans.lists import THROTTLED, Pages, PlanLists
+from shared.azure.budget import ArmBudget, BudgetSpent
 from shared.azure.credentials import credential_for
 from shared.azure.refusals import Access
 from shared.azure.transport import retry_after_seconds, server_time, transport_for
@@ -44,14 +51,16 @@ class AppServiceControl:
     ARM has no conditional write for a plan. Therefore a change sets an absolute capacity. It does
     not wait until a long-running operation has ended: later readings show its outcome. There is one
     client for each Azure subscription. The clients do not retry, because the reconciler repeats
-    failed actions.
+    failed actions. Without a ``budget``, their requests are not limited.
     """
 
-    def __init__(self, settings: Settings) -> None:
-        self._settings = settings
+    def __init__(self, settings: Settings, budget: ArmBudget | None = None) -> None:
+        self._settings, self._budget = settings, budget
+        self._lists = PlanLists(self._pages)
         self._credential = credential_for(settings.arm_endpoint)
         self._clients: dict[str, WebSiteManagementClient] = {}
-        self._listed: dict[str, tuple[float, Any]] = {}
+        self._listing: dict[str, tuple[float, asyncio.Task[None]]] = {}
+        self._listed: dict[str, Any] = {}
 
     async def read(self, target: AppServicePlan) -> PlanReading:
         async with self._answering(target):
@@ -59,7 +68,13 @@ class AppServiceControl:
             return _reading(target, await plans.get(target.resource_group, target.name))
 
     async def describe(self, target: AppServicePlan) -> PlanReading:
-        reading = await self.read(target)
+        async with self._answering(target):
+            listed = await self._lists.find(target)
+            if listed:
+                plan, read_at = listed
+                reading = replace(_reading(target, plan), time=read_at)
+        if not listed:
+            reading = await self.read(target)
         names, unlisted = await self._autoscale(target)
         return replace(reading, facts=replace(reading.facts, autoscale=names, unlisted=unlisted))
 
@@ -90,8 +105,14 @@ class AppServiceControl:
             return None if _state(after.plan) == IN_PROGRESS else int(after.value)
 
     async def close(self) -> None:
+        for _, listing in self._listing.values():
+            listing.cancel()
         for client in self._clients.values():
             await client.close()
+
+    def _pages(self, target: AppServicePlan) -> Pages:
+        plans = self._client(target).app_service_plans
+        return plans.list_by_resource_group(target.resource_group).by_page()
 
     async def _autoscale(self, target: AppServicePlan) -> tuple[str, str]:
         """The autoscale settings that scale the plan too, or why they are not known.
@@ -100,19 +121,23 @@ class AppServiceControl:
         needs a permission that scaling does not need, and never delays a capacity for long.
         """
         group = plan_id(target).partition("/providers/")[0]
-        until, listed = self._listed.get(group, (0.0, "no answer"))
-        if time.monotonic() >= until:
-            again = time.monotonic() + UNLISTED_AGAIN_SECONDS
-            self._listed[group] = again, listed  # even if this one hangs
-            with suppress(AzureError, TimeoutError, ValueError):
-                async with asyncio.timeout(LIST_SECONDS_MAX):
-                    listed = await self._settings_in(target, group)
-                if not isinstance(listed, str):
-                    again = time.monotonic() + LISTED_AGAIN_SECONDS
-                self._listed[group] = again, listed
+        until, listing = self._listing.get(group, (0.0, None))
+        if listing is None or time.monotonic() >= until:
+            listing = asyncio.create_task(self._list(target, group))
+            self._listing[group] = time.monotonic() + UNLISTED_AGAIN_SECONDS, listing
+        await asyncio.shield(listing)  # all plans of the group wait for the same one
+        listed = self._listed.get(group, "no answer")
         if isinstance(listed, str):
             return "", listed
         return autoscale_of(listed, plan_id(target)), ""
+
+    async def _list(self, target: AppServicePlan, group: str) -> None:
+        with suppress(AzureError, TimeoutError, ValueError):
+            async with asyncio.timeout(LIST_SECONDS_MAX):
+                self._listed[group] = await self._settings_in(target, group)
+            if not isinstance(self._listed[group], str):
+                again = time.monotonic() + LISTED_AGAIN_SECONDS
+                self._listing[group] = again, self._listing[group][1]
 
     async def _settings_in(self, target: AppServicePlan, group: str) -> Any:
         """The list of a resource group, or a text that says why the identity may not list them."""
@@ -133,6 +158,7 @@ class AppServiceControl:
                 credential_scopes=[f"{endpoint}/.default"],
                 transport=transport_for(endpoint),
                 retry_total=0,
+                per_retry_policies=[self._budget.policy()] if self._budget else [],
             )
         return self._clients[target.subscription_id]
 
@@ -221,6 +247,8 @@ class _NoPolling(AsyncNoPolling[Any]):
 
 def _translated(error: AzureError, target: AppServicePlan, *, changing: bool) -> AutoscalingError:
     """Translate the error to an exception of the flows, with advice where an operator must act."""
+    if isinstance(error, BudgetSpent):
+        return CapacityPostponed(f"plan {target.name}: {error.message}")
     status = error.status_code if isinstance(error, HttpResponseError) else None
     no_token = plan_access(target).refusal(error) if status is None else None
     message = no_token or f"plan {target.name}: {status or type(error).__name__}: {_detail(error)}"
@@ -230,6 +258,8 @@ def _translated(error: AzureError, target: AppServicePlan, *, changing: bool) ->
         return CapacityRefused(message)
     maybe_done = changing and status not in NOT_EXECUTED and not meaning.wait_seconds
     wait = _wait_after(error, meaning.wait_seconds)
+    if status == THROTTLED and not changing:
+        return CapacityPostponed(message, wait)
     available = None if maybe_done else meaning.available
     return CapacityDelayed(message, wait, maybe_done=maybe_done, available=available)
 

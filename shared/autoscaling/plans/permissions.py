@@ -15,10 +15,11 @@ from shared.autoscaling.errors import CapacityRefused
 from shared.autoscaling.operating.permissions import NEEDED_TO_JOIN, Grant, grants, lacking
 from shared.autoscaling.plans.app_service import plan_access, plan_id
 from shared.azure.arm import arm_client
+from shared.azure.budget import ArmBudget
 from shared.azure.refusals import Access
 from shared.values.redaction import redacting
 
-API_VERSION = "2022-04-01"
+API_VERSION, PLANS_API_VERSION = "2022-04-01", "2024-04-01"
 FORBIDDEN = 403
 
 
@@ -26,8 +27,8 @@ FORBIDDEN = 403
 class ArmPermissions:
     """See Permissions. Listing permissions requires a permission that scaling does not need."""
 
-    def __init__(self, endpoint: str) -> None:
-        self._client = arm_client(endpoint, AsyncRetryPolicy())
+    def __init__(self, endpoint: str, budget: ArmBudget | None = None) -> None:
+        self._client = arm_client(endpoint, AsyncRetryPolicy(), budget=budget)
 
     async def lacking(self, target: AppServicePlan) -> Sequence[str]:
         """The permissions that scaling needs and the identity does not have.
@@ -39,6 +40,15 @@ class ArmPermissions:
     async def lacking_to_join(self, environment: str) -> Sequence[str]:
         access = Access(f"environment {environment}", f"with {NEEDED_TO_JOIN[0]}")
         return lacking(await self._granted(environment, access), NEEDED_TO_JOIN)
+
+    async def may_list(self, target: AppServicePlan) -> bool:
+        plans, access = plan_id(target).rpartition("/")[0], plan_access(target)
+        url = self._client.format_url(f"{plans}?api-version={PLANS_API_VERSION}")
+        with access.explained():
+            response = await self._client.send_request(HttpRequest("GET", url))
+            if response.status_code != FORBIDDEN:
+                response.raise_for_status()
+        return bool(response.status_code != FORBIDDEN)
 
     async def _granted(self, scope: str, access: Access) -> list[Grant]:
         url: str | None = (

@@ -8,6 +8,7 @@ from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import datetime
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from azure.core.exceptions import HttpResponseError, ResourceNotFoundError
@@ -30,6 +31,8 @@ from shared.values.text import one_line
 if TYPE_CHECKING:
     from azure.storage.queue.aio import QueueClient
 
+    from shared.azure.budget import ArmBudget
+
 TOPIC_SECONDS, TOPIC_KNOWN_SECONDS = 60, 600
 TOPIC_TIMEOUT_SECONDS = 3.0
 AT_ONCE_MAX = 50
@@ -49,6 +52,7 @@ class AzureReader:
         platform: Callable[[], PlatformMetrics],
         now: Callable[[], datetime],
         turns: Callable[[], Turns] = Turns,
+        budget: ArmBudget | None = None,
     ) -> None:
         self._storage = storage
         self._service_bus = service_bus
@@ -56,24 +60,26 @@ class AzureReader:
         self._breaker = breaker
         self._platform = Together(platform)
         self._documents = WebDocuments()
-        self._readers: dict[tuple[type, str], Any] = {}
+        self._readers: dict[tuple[Callable[[Any], Any], str], Any] = {}
         self._closed = False
         self._now = now
-        self._turns = defaultdict[str, Turns](turns)
+        self._bus_reader = partial(
+            ServiceBusReader, turns=defaultdict[str, Turns](turns), budget=budget
+        )
 
     async def message_count(self, source: ServiceBusSource) -> MetricValue:
-        return await self._read(ServiceBusReader, self._service_bus, source, turns=self._turns)
+        return await self._read(self._bus_reader, self._service_bus, source)
 
     async def queue_length(self, source: StorageQueue) -> MetricValue:
         return await self._read(StorageQueueReader, self._storage, source)
 
     async def _read(
-        self, reader: type[Any], connection: Callable[[str], Any], source: Source, **options: Any
+        self, reader: Callable[[Any], Any], connection: Callable[[str], Any], source: Source
     ) -> MetricValue:
         self._check_open()
         key = reader, source.connection
         if key not in self._readers:
-            self._readers[key] = reader(connection(source.connection), **options)
+            self._readers[key] = reader(connection(source.connection))
         return await self._readers[key].read(source)  # type: ignore[no-any-return]
 
     def advice(self) -> Sequence[str]:
@@ -141,13 +147,14 @@ class ServiceBusReader:
         connection: ServiceBusConnection | ArmNamespace,
         monotonic: Callable[[], float] = time.monotonic,
         turns: Mapping[str, Turns] | None = None,
+        budget: ArmBudget | None = None,
     ) -> None:
         from shared.azure.service_bus import ArmEntities, NamespaceEntities  # noqa: PLC0415  heavy
 
         namespace = connection[1] if isinstance(connection, ArmNamespace) else connection.host
         own = Turns() if turns is None else turns[namespace.lower()]
         self._entities: ArmEntities | NamespaceEntities = (
-            ArmEntities(*connection)
+            ArmEntities(*connection, budget)
             if isinstance(connection, ArmNamespace)
             else NamespaceEntities(connection, own.take)
         )

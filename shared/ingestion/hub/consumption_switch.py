@@ -14,6 +14,7 @@ from azure.core.exceptions import AzureError
 from azure.mgmt.web.aio import WebSiteManagementClient
 from azure.mgmt.web.models import StringDictionary
 
+from shared.azure.budget import ArmBudget
 from shared.azure.credentials import credential_for
 from shared.azure.refusals import Access
 from shared.azure.transport import transport_for
@@ -22,6 +23,7 @@ from shared.ingestion.errors import DependencyDown
 from shared.ingestion.ports import Announcer, ConsumptionSwitch
 from shared.values.redaction import redacting
 from shared.values.text import one_line
+from shared.values.urgency import urgent
 
 log = logging.getLogger(__name__)
 
@@ -32,7 +34,9 @@ TRIES_MAX = 5
 class AppSettingSwitch:
     """Sets or removes ``AzureWebJobs.<function>.Disabled`` of one Function App."""
 
-    def __init__(self, resource_id: str, function: str, endpoint: str) -> None:
+    def __init__(
+        self, resource_id: str, function: str, endpoint: str, budget: ArmBudget | None = None
+    ) -> None:
         _, _, subscription, _, self._group, *_, self._name = resource_id.split("/")
         self._key = f"AzureWebJobs.{function}.Disabled"
         self._client = WebSiteManagementClient(
@@ -41,13 +45,15 @@ class AppSettingSwitch:
             base_url=endpoint,
             credential_scopes=[f"{endpoint}/.default"],
             transport=transport_for(endpoint),
+            per_retry_policies=[budget.policy()] if budget else [],
         )
 
     async def turn(self, *, on: bool) -> None:
         try:
-            for _ in range(TRIES_MAX):
-                if await self._tried(on=on):
-                    return
+            with urgent():
+                for _ in range(TRIES_MAX):
+                    if await self._tried(on=on):
+                        return
         except AzureError as error:
             access = Access(f"app settings of {self._name}", "Website Contributor")
             told = access.refusal(error) or f"{type(error).__name__}: {one_line(error)}"

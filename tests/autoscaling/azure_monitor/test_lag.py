@@ -134,6 +134,9 @@ async def test_a_check_of_connections_reads_metrics_of_azure_monitor() -> None:
 class Allowed:
     """Permissions that lack nothing."""
 
+    async def may_list(self, _target: object) -> bool:
+        return True
+
     async def lacking_to_join(self, _environment: str) -> tuple[str, ...]:
         return ()
 

@@ -182,6 +182,9 @@ class Identity:
     def __init__(self, *missing: str) -> None:
         self.missing = missing
 
+    async def may_list(self, _target: object) -> bool:
+        return True
+
     async def lacking_to_join(self, _environment: str) -> tuple[str, ...]:
         return ()
 

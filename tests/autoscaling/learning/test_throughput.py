@@ -79,6 +79,11 @@ TEACHING: dict[str, tuple[list[MetricValue], list[MetricValue], list[MetricValue
         series(*[500.0] * 14),
         [at(-9, 3), at(2, 3), at(3, 6), at(14, 6)],
     ),
+    "no interval teaches in which the capacity may have changed before it was read": (
+        series(0, *[120.0] * 4, 180.0, *[240.0] * 8),
+        series(*[500.0] * 14),
+        [at(-9, 3), at(4.5, 3), at(5.5, 6), at(14, 6)],
+    ),
     "an interval that lacks a sample does not underrate": (
         [sample for i, sample in enumerate(series(*[120.0] * 12)) if i not in (4, 7, 8)],
         WAITING,

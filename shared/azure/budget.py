@@ -1,0 +1,197 @@
+"""Limits the requests to Azure Resource Manager, before Azure refuses them with 429.
+
+Azure has two buckets for each subscription and identity: of reads and of writes. Libraries that
+limit rates know neither priorities nor a level and a pause that the server states.
+https://learn.microsoft.com/azure/azure-resource-manager/management/request-limits-and-throttling
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import time
+from collections import deque
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlsplit
+
+from azure.core.exceptions import AzureError
+from azure.core.pipeline.policies import AsyncHTTPPolicy
+
+from shared.azure.transport import retry_after_seconds
+from shared.values.urgency import is_urgent
+
+SIZES = {"reads": (250.0, 25.0), "writes": (200.0, 10.0)}
+"""The requests that each bucket holds, and those with which it is refilled a second. Other
+processes with the same identity take from it, too: each answer states what is left.
+"""
+RESERVED = 0.2
+"""Routine requests leave this share of a bucket to urgent ones."""
+URGENT_IN_A_ROW = 2
+"""After so many urgent requests a routine one passes, even below the reserve. So routine reads keep
+a third: 1,000 plans in two minutes.
+"""
+ROUTINE_SECONDS_MAX, URGENT_SECONDS_MAX, PAUSE_SECONDS_MAX = 4.0, 60.0, 600.0
+STEP_SECONDS = 0.1
+ROUNDING = 1e-6
+
+SUBSCRIPTION = re.compile(r"/subscriptions/([^/?]+)", re.IGNORECASE)
+THROTTLED = re.compile(rb"(?<!resourcerequests)throttled", re.IGNORECASE)
+"""Other answers with 429 concern one plan, or one kind of resource (ResourceRequestsThrottled)."""
+
+
+class BudgetSpent(AzureError):
+    """The request was not sent: the subscription's limit of Azure Resource Manager is used up."""
+
+    def __init__(self) -> None:
+        super().__init__(self.__doc__)
+
+
+@dataclass(slots=True)
+class Bucket:
+    """The tokens of one kind of request. ``level`` is that at the time ``at``, which is the end of
+    a pause while nothing may be sent."""
+
+    size: float
+    per_second: float
+    level: float
+    at: float
+    taken: int = 0
+    in_a_row: int = 0
+
+    def turn(self, now: float, *, urgent: bool, routine: bool) -> tuple[bool, float]:
+        """Whether the next request is urgent, and the seconds until it may be sent, if requests of
+        these kinds wait."""
+        if now > self.at:
+            self.level = min(self.size, self.level + (now - self.at) * self.per_second)
+            self.at = now
+        owed = routine and self.in_a_row >= URGENT_IN_A_ROW
+        is_next = urgent and not owed
+        lacking = 1 - self.level + (0 if is_next or owed else RESERVED * self.size)
+        wait = lacking / self.per_second if lacking > ROUNDING else 0.0
+        return is_next, self.at - now + wait
+
+    def take(self, *, urgent: bool) -> None:
+        self.level, self.taken = self.level - 1, self.taken + 1
+        self.in_a_row = self.in_a_row + 1 if urgent else 0
+
+    def told(self, remaining: float, sent: tuple[float, int]) -> None:
+        """Lower the level to what the server had left when it got a request, which was sent at this
+        time, as the request with this number. It was refilled since, and others were sent."""
+        at, number = sent
+        left = remaining + max(self.at - at, 0.0) * self.per_second - (self.taken - number)
+        self.level = max(min(self.level, left), 0.0)
+
+    def pause(self, until: float) -> None:
+        """Send nothing until then, and then urgent requests first."""
+        self.at, self.in_a_row = max(self.at, until), 0
+
+
+class _Line:
+    """The requests that wait for the tokens of one bucket."""
+
+    def __init__(self, bucket: Bucket, now: Any, sleep: Any) -> None:
+        self.bucket, self._now, self._sleep = bucket, now, sleep
+        self._waiting: dict[bool, deque[tuple[asyncio.Future[None], float]]]
+        self._waiting = {True: deque(), False: deque()}
+        self.task: asyncio.Task[None] | None = None
+
+    async def take(self) -> None:
+        """Return when the request may be sent. Raises BudgetSpent if that takes too long."""
+        urgent, answer = is_urgent.get(), asyncio.get_running_loop().create_future()
+        seconds = URGENT_SECONDS_MAX if urgent else ROUTINE_SECONDS_MAX
+        self._waiting[urgent].append((answer, self._now() + seconds))
+        self._serve_ready()
+        if not answer.done() and (self.task is None or self.task.done()):
+            self.task = asyncio.create_task(self._serve())
+        await answer
+
+    async def _serve(self) -> None:
+        while (seconds := self._serve_ready()) is not None:
+            await self._sleep(min(seconds, STEP_SECONDS))
+
+    def _serve_ready(self) -> float | None:
+        """Answer all whose turn it is. Returns the seconds until the next turn; None if nobody
+        waits."""
+        now = self._now()
+        while True:
+            for queue in self._waiting.values():
+                while queue and (queue[0][0].done() or queue[0][1] <= now):
+                    answer, _ = queue.popleft()
+                    if not answer.done():
+                        answer.set_exception(BudgetSpent())
+            urgent, routine = map(bool, self._waiting.values())
+            if not urgent and not routine:
+                return None
+            is_next, seconds = self.bucket.turn(now, urgent=urgent, routine=routine)
+            if seconds > 0:
+                return seconds
+            self.bucket.take(urgent=is_next)
+            self._waiting[is_next].popleft()[0].set_result(None)
+
+
+class ArmBudget:
+    """The budgets of all subscriptions, which all clients of a process share."""
+
+    def __init__(
+        self,
+        now: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        self._now, self._sleep = now, sleep
+        self._lines: dict[tuple[str, str], _Line] = {}
+
+    def policy(self) -> AsyncHTTPPolicy[Any, Any]:
+        """A policy for one client, to be placed behind the one that retries."""
+        return _BudgetPolicy(self)
+
+    def line(self, subscription: str, kind: str) -> _Line:
+        key = subscription.lower(), kind
+        if key not in self._lines:
+            size, per_second = SIZES[kind]
+            bucket = Bucket(size, per_second, level=size, at=self._now())
+            self._lines[key] = _Line(bucket, self._now, self._sleep)
+        return self._lines[key]
+
+    async def send(self, subscription: str, kind: str, send: Callable[[], Awaitable[Any]]) -> Any:
+        """Send a request when it may be sent, and obey what the answer says about the limits. A 429
+        stops all requests of the subscription."""
+        line = self.line(subscription, kind)
+        await line.take()
+        sent = self._now(), line.bucket.taken
+        answer = await send()
+        response = answer.http_response
+        left = str(response.headers.get(f"x-ms-ratelimit-remaining-subscription-{kind}"))
+        if re.fullmatch("[0-9]{1,9}", left):
+            line.bucket.told(float(left), sent)
+        if response.status_code == 429 and await _stops_all(response):
+            line.bucket.level = 0.0
+            wait = min(retry_after_seconds(response) or 0.0, PAUSE_SECONDS_MAX)
+            for each in SIZES:
+                self.line(subscription, each).bucket.pause(self._now() + wait)
+        return answer
+
+    async def close(self) -> None:
+        for line in self._lines.values():
+            if line.task is not None:
+                line.task.cancel()
+
+
+async def _stops_all(response: Any) -> bool:
+    # a client may not have read the answer yet
+    body = await response.read() if hasattr(response, "read") else response.body()
+    return not body or bool(THROTTLED.search(body))
+
+
+class _BudgetPolicy(AsyncHTTPPolicy[Any, Any]):
+    def __init__(self, budget: ArmBudget) -> None:
+        self._budget = budget
+
+    async def send(self, request: Any) -> Any:
+        http = request.http_request
+        found = SUBSCRIPTION.match(urlsplit(http.url).path)
+        if found is None:
+            return await self.next.send(request)
+        kind = "reads" if http.method in ("GET", "HEAD") else "writes"
+        return await self._budget.send(found[1], kind, lambda: self.next.send(request))
