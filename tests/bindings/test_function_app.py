@@ -150,7 +150,7 @@ async def test_a_manual_change_is_noticed_by_the_message_that_shows_it(app: App)
     (action,) = [action for _ in range(5) for action in await app.tick()]
     await app.call("scaler", message(action))
     app.control.capacities["plan-1"] = 5
-    app.now += timedelta(seconds=15)
+    app.now += timedelta(seconds=60)
     await app.tick()
     assert EntryKind.MANUAL_CHANGE in [line.kind for line in await app.store.log("plan-1")]
 

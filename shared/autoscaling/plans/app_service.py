@@ -8,6 +8,7 @@ import time
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
+from datetime import datetime
 from typing import Any
 
 from azure.core.exceptions import AzureError, HttpResponseError
@@ -65,14 +66,14 @@ class AppServiceControl:
     async def read(self, target: AppServicePlan) -> PlanReading:
         async with self._answering(target):
             plans = self._client(target).app_service_plans
-            return _reading(target, await plans.get(target.resource_group, target.name))
+            plan = await plans.get(target.resource_group, target.name)
+            return _reading(target, plan, server_time())
 
     async def describe(self, target: AppServicePlan) -> PlanReading:
         async with self._answering(target):
             listed = await self._lists.find(target)
             if listed:
-                plan, read_at = listed
-                reading = replace(_reading(target, plan), time=read_at)
+                reading = _reading(target, *listed)
         if not listed:
             reading = await self.read(target)
         names, unlisted = await self._autoscale(target)
@@ -98,7 +99,7 @@ class AppServiceControl:
             answer: Any = await poller.result()
             if answer.status_code == ACCEPTED:
                 return None
-            after = _reading(target, ArmPlan(answer.json()))
+            after = _reading(target, ArmPlan(answer.json()), server_time())
             if after.failure:
                 wait = retry_after_seconds(answer)
                 raise CapacityDelayed(after.failure, wait, maybe_done=True)
@@ -184,7 +185,7 @@ class AppServiceControl:
             raise CapacityDelayed(message, maybe_done=changing) from error
 
 
-def _reading(target: AppServicePlan, plan: ArmPlan) -> PlanReading:
+def _reading(target: AppServicePlan, plan: ArmPlan, read_at: datetime) -> PlanReading:
     fields = plan.as_dict()
     capacity: object = plan.sku.capacity  # type: ignore[union-attr]  # a plan has a SKU
     facts, failure = facts_of(fields), ""
@@ -197,7 +198,7 @@ def _reading(target: AppServicePlan, plan: ArmPlan) -> PlanReading:
         told = f"Azure accepted the change, but it did not complete: {_said(fields)}"
         failure = f"plan {target.name}: {told}"
     found = float(_instances(plan))
-    return PlanReading(server_time(), found, facts=facts, failure=failure, plan=plan)
+    return PlanReading(read_at, found, facts=facts, failure=failure, plan=plan)
 
 
 def _state(plan: ArmPlan) -> str:
