@@ -120,11 +120,22 @@ class LogEntry:
     """The complete body of a message that could not be processed."""
 
     @property
+    def requests_nothing(self) -> bool:
+        """True for a decision that only holds, or whose change is not applied in a dry run."""
+        return self.kind is EntryKind.DECISION and not self.applies
+
+    @property
     def seen(self) -> Mapping[str, Samples]:
         """``samples``. An entry of an older version has one value, whose time is about its own."""
         if self.samples or not self.metric or self.value is None:
             return self.samples
         return {self.metric: (MetricValue(self.time, self.value),)}
+
+
+def quarter_of(time: datetime) -> datetime:
+    """The start of the quarter of an hour of this time. The log keeps decisions that request
+    nothing together for a quarter of an hour."""
+    return time.replace(minute=time.minute // 15 * 15, second=0, microsecond=0)
 
 
 def decide(resource: Resource, state: ScalingState, now: datetime) -> Decision:

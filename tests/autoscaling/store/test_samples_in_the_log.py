@@ -19,8 +19,8 @@ from shared.autoscaling.messages import decode_samples
 from shared.autoscaling.operating.presenting import points
 from shared.autoscaling.ports import Snapshot, StateStore
 from shared.autoscaling.state import ScalingState
+from shared.autoscaling.store.entries import log_entry, log_row
 from shared.autoscaling.store.rows import state_of, state_row
-from shared.autoscaling.store.tables import log_entry, log_row
 from shared.values.measurements import CAPACITY_METRIC, Metric, MetricValue, Window
 from shared.values.samples import encode_metrics, format_time
 from tests.autoscaling.operating.test_staleness import BUS

@@ -137,6 +137,46 @@ async def test_a_committed_state_is_read_back_and_may_be_committed_again(
     await store.commit(first, first.state)
 
 
+HELD = (sample(1.5), replace(sample(2), status="topic Disabled"))
+HOLD = {"applies": False, "samples": {"backlog": HELD}}
+OUTCOME = {"kind": EntryKind.CONFIRMED}
+
+
+async def test_decisions_that_request_nothing_are_read_among_all_others_in_their_order(
+    store: StateStore, name: str
+) -> None:
+    kinds: Sequence[Any] = (
+        HOLD,
+        {},
+        HOLD,
+        HOLD,
+        HOLD,
+        HOLD,
+        HOLD,
+        OUTCOME,
+        HOLD,
+        {"epoch": 8},
+        HOLD,
+    )
+    ages = (3000, 901, 901, 900, 30, 30, 30, 20, 15, 15, 0)
+    lines = [
+        entry(name, f"{'zca'[n % 3]}-{n}", time=ago(age), **kind)
+        for n, (age, kind) in enumerate(zip(ages, kinds, strict=True))
+    ]
+    for line in [*lines, lines[-1]]:  # an entry that is written twice is there once
+        await store.commit(await store.load(name), ScalingState(), [line])
+    newest_first = lines[::-1]
+    newest_first.sort(key=lambda line: (NOW - line.time, -(line.epoch or 0)))
+    assert (await store.load(name)).decided == lines[-1]
+    for limit in range(1, len(lines) + 2):
+        assert await store.log(name, limit) == newest_first[:limit]
+    for age in (0, 15, 30, 900, 901, 5000):
+        expected = [line for line in newest_first if line.time >= ago(age)]
+        assert await store.log(name, since=ago(age)) == expected
+        changes = [line for line in expected if line.applies]
+        assert await store.log(name, since=ago(age), changes_only=True) == changes
+
+
 async def test_each_entry_that_was_written_is_told_with_its_state(
     store: StateStore, name: str, written: list[tuple[str, ScalingState]]
 ) -> None:
@@ -298,7 +338,7 @@ async def test_rows_are_readable_for_operators(azurite: Azurite, table: Any, nam
     decision, *others = list(rows)
     assert decision.startswith("decision|")
     metrics = ["metric|backlog", "metric|capacity"]
-    assert others == ["desired", "learned", *metrics, "plan", "rules", "wishes"]
+    assert others == ["desired", "last", "learned", *metrics, "plan", "rules", "wishes"]
     assert rows["desired"]["target"] == 3
     assert rows["desired"]["requested_at"] == ago(30)
     assert rows[decision]["reason"] == "mean backlog 200 > 100"

@@ -26,8 +26,9 @@ from shared.autoscaling.flows.scaler import Scaler
 from shared.autoscaling.messages import encode_action
 from shared.autoscaling.policy import Resource
 from shared.autoscaling.state import BacklogTrend, Learned, ScaleAction
+from shared.autoscaling.store.entries import LOG_PREFIX, log_row
 from shared.autoscaling.store.rows import profile_row
-from shared.autoscaling.store.tables import LOG_PREFIX, TableStateStore, log_row
+from shared.autoscaling.store.tables import TableStateStore
 from shared.values.measurements import CAPACITY_METRIC, Metric, MetricValue, WeekProfile
 from shared.web.board import Board, RecentLog, resources
 from shared.web.http import Request
