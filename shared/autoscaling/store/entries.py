@@ -143,12 +143,12 @@ def _inverted(time: datetime) -> str:
 
 def log_row(entry: LogEntry) -> Row:
     samples = [[name, sample_pairs(values)] for name, values in entry.samples.items()]
-    no_metric = () if entry.metric else ("metric",)
+    empty = [name for name in ("metric", "repeated") if not getattr(entry, name)]
     converted = ("resource_name", "candidates", "evidence", "samples", "body")
     return {
         "PartitionKey": entry.resource_name,
         "RowKey": log_key(entry),
-        **properties(entry, (*converted, *no_metric)),
+        **properties(entry, (*converted, *empty)),
         "candidates": _candidates_text(entry.candidates),
         "evidence": _evidence_text(entry.evidence),
         **(pieces("samples", json_text(samples)) if samples else {}),
