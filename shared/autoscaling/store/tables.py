@@ -164,9 +164,10 @@ class TableStateStore:
         return found
 
     async def prune_log(self, resource_name: str, before: datetime) -> int:
-        own = self._prune(resource_name, log_key_start(before) + AFTER_TIME, LOG_END)
-        packed = self._prune(resource_name, packed_key_start(before) + AFTER_TIME, PACKED_END)
-        return await own + await packed
+        packed = packed_key_start(before) + AFTER_TIME
+        deleted = await self._prune(resource_name, packed, PACKED_END)
+        own = log_key_start(before) + AFTER_TIME
+        return deleted + await self._prune(resource_name, own, LOG_END)
 
     async def _prune(self, name: str, start: str, end: str) -> int:
         deleted, found = 0, TRANSACTION_ROWS_MAX
