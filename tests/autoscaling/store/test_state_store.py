@@ -149,8 +149,8 @@ OUTCOME = {"kind": EntryKind.CONFIRMED, "applies": False}
 async def test_decisions_that_request_nothing_are_read_among_all_others_in_their_order(
     store: StateStore, name: str
 ) -> None:
-    kinds: Sequence[Any] = (HOLD, {}, *[HOLD] * 5, OUTCOME, HOLD, {"epoch": 8}, HOLD)
-    ages = (3000, 901, 901, 900, 30, 30, 30, 20, 15, 15, 0)
+    kinds: Sequence[Any] = (HOLD, {}, *[HOLD] * 6, OUTCOME, HOLD, {"epoch": 8}, HOLD)
+    ages = (3000, 901, 901, 900, 900, 30, 30, 30, 20, 15, 15, 0)
     lines = [
         entry(name, f"{'zca'[n % 3]}-{n}", time=ago(age), **kind)
         for n, (age, kind) in enumerate(zip(ages, kinds, strict=True))
@@ -368,7 +368,7 @@ def test_packed_rows_have_no_more_properties_and_characters_than_a_row_can_have(
     for line in lines:
         merged, last = log_operations([line], place)
         rows.setdefault(merged.row["RowKey"], {}).update(merged.row)
-        (_, place, lost) = last_of(last.row)
+        (_, place, lost) = last_of([last.row])
         assert not lost
     sizes = [(len(row), len(json_text(row)) * 2 < 2**20) for row in rows.values()]
     assert {fits for _, fits in sizes} == {True}
