@@ -34,7 +34,7 @@ from shared.autoscaling.state import (
 from shared.values.measurements import CAPACITY_SANE_MAX, MetricValue
 
 Clock = Callable[[], datetime]
-LogKey = tuple[datetime, int, bool, str]
+LogKey = tuple[datetime, int, int, str]
 
 
 class MemoryStateStore:
@@ -155,7 +155,8 @@ def with_rows(kept: ScalingState, new: ScalingState, keys: set[str]) -> ScalingS
 
 def _log_key(entry: LogEntry) -> LogKey:
     """The identity of an entry."""
-    return entry.time, entry.epoch or 0, entry.kind is EntryKind.DECISION, entry.entry_id
+    rank = (entry.kind is EntryKind.DECISION) + entry.requests_nothing
+    return entry.time, entry.epoch or 0, rank, entry.entry_id
 
 
 def _newest_first(entry: LogEntry) -> tuple[float, int, bool]:

@@ -161,6 +161,10 @@ async def test_decisions_that_request_nothing_are_read_among_all_others_in_their
     newest_first = lines[::-1]
     newest_first.sort(key=lambda line: (NOW - line.time, -(line.epoch or 0)))
     assert (await store.load(name)).decided == lines[-1]
+    other = [entry(f"{name}-2", applies=True), entry(f"{name}-2", applies=False)]
+    for line in other:  # another entry, although its ID is the same
+        await store.commit(await store.load(f"{name}-2"), ScalingState(), [line])
+    assert await store.log(f"{name}-2") == other[::-1]
     for limit in range(1, len(lines) + 2):
         assert await store.log(name, limit) == newest_first[:limit]
     for age in (0, 15, 30, 900, 901, 5000):
