@@ -37,8 +37,10 @@ def status(resources: Sequence[JsonObject]) -> None:
         )
     _print(table)
     for shown in read:
-        if shown["newest"]:
-            _print(Text(f"{shown['name']}: {shown['newest']['reason']}"))
+        if newest := shown["newest"]:
+            again = f" ({newest['repeated'] + 1} times since {newest['repeated_since']})"
+            text = f"{shown['name']}: {newest['reason']}"
+            _print(Text(text + (again if newest["repeated"] else "")))
     for found in chain.from_iterable(shown["conditions"] for shown in resources):
         text = explained(found["what"], explained(found["meaning"], found["todo"]))
         _print(Text(text, style=STYLES[found["severity"]]))
