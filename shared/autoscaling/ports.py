@@ -19,7 +19,8 @@ class Snapshot:
 
     ``read_at`` is the time of the read by the store's clock. ``version`` identifies the rows that
     were read, for the conditional write. ``unreadable`` names each row that is missing from the
-    state because it cannot be read, with the reason.
+    state because it cannot be read, with the reason. ``decided`` is the newest decision; None if
+    there is none, it cannot be read, or only an older version of the app has decided.
     """
 
     resource_name: str
@@ -27,6 +28,7 @@ class Snapshot:
     read_at: datetime
     version: Any = None
     unreadable: tuple[str, ...] = ()
+    decided: LogEntry | None = None
 
 
 Wrote = Callable[[Sequence[LogEntry], ScalingState], None]

@@ -25,6 +25,7 @@ from shared.autoscaling.messages import PLAN_FIELD
 from shared.autoscaling.plan_facts import PlanFacts, PlanReading
 from shared.autoscaling.policy import Resource
 from shared.autoscaling.sources import PlanCapacity, Services, Source
+from shared.notifications.conditions import each_cause
 from shared.values.measurements import CAPACITY_METRIC, NOTHING, Metric, MetricValue
 from shared.values.samples import encode_metrics
 
@@ -74,6 +75,7 @@ async def collect(
     read = (read_source(source, services, timeout_seconds, own) for source in distinct.values())
     answers = dict(zip(distinct, await asyncio.gather(*read), strict=True))
     collected, shown, plans = list[Metric](), list[SourceFailure](), dict[str, PlanFacts]()
+    skipped = list[tuple[str, str]]()
     for resource, named in wanted:
         found = {name: answers[_key(source)] for name, source in named.items()}
         failures = {name: reason for name, reason in found.items() if isinstance(reason, str)}
@@ -83,8 +85,10 @@ async def collect(
         collected += counts.adjusted(resource, list(_samples(resource, found, services)), failures)
         for name in failures.keys() - counts.logged(resource):
             text = f"{name} could not be read, so it is skipped: {failures[name]}"
-            log_action(log, "source_failed", resource.name, text, logging.WARNING)
+            skipped.append((resource.name, text))
         shown += [SourceFailure(resource.name, *each) for each in failures.items()]
+    for line in each_cause(skipped):
+        log_action(log, "source_failed", *line, logging.WARNING)
     visible = tuple(failure for failure in shown if failure.metric_name not in HELPERS)
     return Collection(tuple(collected), visible, plans)
 

@@ -10,7 +10,8 @@ from datetime import datetime
 from shared.autoscaling.deciding.decide import EntryKind, LogEntry
 from shared.autoscaling.errors import StateUnreadable
 from shared.autoscaling.flows.poison import UNATTRIBUTED
-from shared.autoscaling.operating.conditions import ENTRIES, conditions, state_unreadable
+from shared.autoscaling.flows.status import AT_ONCE_MAX, load
+from shared.autoscaling.operating.conditions import conditions, state_unreadable
 from shared.autoscaling.policy import Resource
 from shared.autoscaling.ports import StateStore
 from shared.notifications.ports import Observed
@@ -33,17 +34,17 @@ async def collect_news(
 
     Poison messages that name no declared resource are included.
     """
+    free = asyncio.Semaphore(AT_ONCE_MAX)
 
     async def observed(resource: Resource) -> Observed:
-        entries = await store.log(resource.name, ENTRIES_MAX, since=since)
-        recent = list(events(entries))
-        try:
-            snapshot = replace(await store.load(resource.name), read_at=now)
-        except StateUnreadable as error:
-            return Observed(recent, [state_unreadable(resource.name, str(error))], [resource.name])
-        if not any(each.kind is EntryKind.DECISION for each in entries):
-            entries = await store.log(resource.name, ENTRIES)
-        return Observed(recent, conditions(resource, snapshot, entries, at_maximum_minutes))
+        async with free:
+            recent = list(events(await store.log(resource.name, ENTRIES_MAX, since=since)))
+            try:
+                snapshot = replace(await load(resource, store), read_at=now)
+            except StateUnreadable as error:
+                unreadable = state_unreadable(resource.name, str(error))
+                return Observed(recent, [unreadable], [resource.name])
+        return Observed(recent, conditions(resource, snapshot, at_maximum_minutes))
 
     answers = await asyncio.gather(*map(observed, resources))
     unattributed = events(await store.log(UNATTRIBUTED, ENTRIES_MAX, since=since))

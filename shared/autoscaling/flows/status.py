@@ -4,30 +4,40 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
+from dataclasses import replace
 
 from shared.autoscaling.errors import StateUnreadable
 from shared.autoscaling.operating import presenting
-from shared.autoscaling.operating.conditions import ENTRIES, conditions, state_unreadable
+from shared.autoscaling.operating.conditions import (
+    ENTRIES,
+    conditions,
+    newest,
+    state_unreadable,
+)
 from shared.autoscaling.operating.shown import (
     DecisionEntry,
     ResourceStatus,
     ResourceUnreadable,
 )
 from shared.autoscaling.policy import Resource
-from shared.autoscaling.ports import StateStore
+from shared.autoscaling.ports import Snapshot, StateStore
 
 ENTRIES_MAX = 1000
 """The most entries of the decision log in one reply."""
+AT_ONCE_MAX = 16
+"""The most resources that are read at a time, so that storage answers each of a thousand."""
 
 
 async def read_all(
     resources: Iterable[Resource], store: StateStore, at_maximum_minutes: float
 ) -> list[ResourceStatus | ResourceUnreadable]:
     """The status of each resource; only the reason if its state cannot be read."""
+    free = asyncio.Semaphore(AT_ONCE_MAX)
 
     async def read(resource: Resource) -> ResourceStatus | ResourceUnreadable:
         try:
-            return await read_one(resource, store, at_maximum_minutes)
+            async with free:
+                return await read_one(resource, store, at_maximum_minutes)
         except StateUnreadable as error:
             found = state_unreadable(resource.name, str(error)).to_json()
             return {"name": resource.name, "error": str(error), "conditions": [found]}
@@ -39,12 +49,20 @@ async def read_one(
     resource: Resource, store: StateStore, at_maximum_minutes: float
 ) -> ResourceStatus:
     """The status of one resource, with its newest decision. Raises StateUnreadable."""
-    entries = await store.log(resource.name, ENTRIES)
+    snapshot = await load(resource, store)
+    found = conditions(resource, snapshot, at_maximum_minutes)
+    return presenting.status(resource, snapshot, found)
+
+
+async def load(resource: Resource, store: StateStore) -> Snapshot:
+    """The state of a resource. Only if it has no decision, as after an upgrade from a version that
+    did not store the newest one there, the log is read. Raises StateUnreadable.
+    """
     snapshot = await store.load(resource.name)
-    if entries and entries[0].time > snapshot.read_at:  # before the store's clock was set back
-        entries = await store.log(resource.name, ENTRIES_MAX)
-    found = conditions(resource, snapshot, entries, at_maximum_minutes)
-    return presenting.status(resource, snapshot, entries, found)
+    if snapshot.decided is None:
+        entries = await store.log(resource.name, ENTRIES)
+        return replace(snapshot, decided=newest(entries, snapshot.read_at))
+    return snapshot
 
 
 async def read_decisions(resource: Resource, store: StateStore, limit: int) -> list[DecisionEntry]:

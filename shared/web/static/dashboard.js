@@ -233,11 +233,12 @@
     }
   });
 
-  for (const link of document.querySelectorAll("a[data-span]")) {
-    const query = new URLSearchParams(location.search);
-    query.set("hours", new URLSearchParams(link.search).get("hours"));
+  for (const kind of ["click", "auxclick"]) document.addEventListener(kind, event => {  // keeps the other parameters
+    const link = event.target.closest("a[href^='?']"), query = new URLSearchParams(location.search);
+    if (!link) return;
+    for (const [name, value] of new URLSearchParams(link.search)) query.set(name, value);
     link.search = query;
-  }
+  });
   if (code) for (const link of document.querySelectorAll("a[data-keyed]")) link.search = new URLSearchParams({ code });
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", drawAll);
   let resized;
