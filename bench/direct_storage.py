@@ -23,8 +23,9 @@ from bench import fleet
 from bench.filled_storage import QUEUE_NAME, lean_transport, state_store
 from shared.autoscaling.flows import scaling_logic
 from shared.autoscaling.messages import Samples
+from shared.autoscaling.store.entries import LOG_PREFIX
 from shared.autoscaling.store.rows import STATE_START
-from shared.autoscaling.store.tables import LOG_PREFIX, TABLE_NAME
+from shared.autoscaling.store.tables import TABLE_NAME
 
 LEASE_SECONDS = 600
 TEMPLATE = fleet.resource("template")

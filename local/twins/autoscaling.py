@@ -14,7 +14,7 @@ from typing import Any
 
 from shared.autoscaling.azure_monitor.source import AzureMonitorMetric
 from shared.autoscaling.azure_monitor.together import PlatformMetrics, Together
-from shared.autoscaling.deciding.decide import EntryKind, LogEntry
+from shared.autoscaling.deciding.decide import EntryKind, LogEntry, quarter_of
 from shared.autoscaling.declaring import AppServicePlan, CapacityTarget
 from shared.autoscaling.errors import CapacityRefused, ReadFailed, StateConflict
 from shared.autoscaling.ports import CapacityControl, Snapshot, Wrote, wrote_nothing
@@ -50,24 +50,28 @@ class MemoryStateStore:
         self._states: dict[str, ScalingState] = {}
         self._versions: dict[tuple[str, str], int] = {}
         self._log: dict[str, dict[LogKey, LogEntry]] = defaultdict(dict)
+        self._decided: dict[str, LogEntry] = {}
 
     async def load(self, resource_name: str) -> Snapshot:
         state = self._states.get(resource_name, ScalingState())
         versions = {k: v for k, v in self._versions.items() if k[0] == resource_name}
-        return Snapshot(resource_name, state, self._clock(), versions)
+        decided = self._decided.get(resource_name)
+        return Snapshot(resource_name, state, self._clock(), versions, decided=decided)
 
     async def commit(
         self, snapshot: Snapshot, state: ScalingState, entries: Sequence[LogEntry] = ()
     ) -> None:
         name = snapshot.resource_name
         rows = dict(changed_rows(snapshot.state, state))
-        self._check(snapshot, rows, entries)
+        self._check(snapshot, rows, [each for each in entries if not each.requests_nothing])
         stored = self._states.get(name, ScalingState())
         self._states[name] = with_rows(stored, state, set(rows))
         for row in rows:
             self._versions[name, row] = next(self._new_versions)
         for entry in entries:
             self._write(entry)
+            if entry.kind is EntryKind.DECISION:
+                self._decided[name] = entry
         self._wrote(entries, state)
 
     async def put_override(
@@ -100,19 +104,27 @@ class MemoryStateStore:
         lines[_log_key(entry)] = entry
 
     async def log(
-        self, resource_name: str, limit: int = 50, since: datetime | None = None
+        self,
+        resource_name: str,
+        limit: int = 50,
+        since: datetime | None = None,
+        *,
+        changes_only: bool = False,
     ) -> list[LogEntry]:
         entries = list(self._log[resource_name].values())[::-1]
-        newest_first = sorted(
-            (entry for entry in entries if since is None or entry.time >= since), key=_newest_first
-        )
-        return newest_first[:limit]
+        kept = [e for e in entries if since is None or e.time >= since]
+        if changes_only:
+            kept = [e for e in kept if not e.requests_nothing]
+        return sorted(kept, key=_newest_first)[:limit]
 
     async def prune_log(self, resource_name: str, before: datetime) -> int:
-        old = [key for key in self._log[resource_name] if key[0] < before]
-        for key in old:
-            del self._log[resource_name][key]
-        return len(old)
+        log, rows = self._log[resource_name], set()
+        for key, entry in list(log.items()):
+            start = quarter_of(entry.time) if entry.requests_nothing else entry.time
+            if start < (quarter_of(before) if entry.requests_nothing else before):
+                rows.add(start if entry.requests_nothing else key)
+                del log[key]
+        return len(rows)
 
     async def close(self) -> None: ...
 

@@ -52,10 +52,12 @@ class StateStore(Protocol):
     async def commit(
         self, snapshot: Snapshot, state: ScalingState, entries: Sequence[LogEntry] = ()
     ) -> None:
-        """Write the changes since the snapshot and the entries, in one transaction.
+        """Write the changes since the snapshot and the entries, in one transaction. The last
+        decision among them becomes ``Snapshot.decided``.
 
         Raises StateConflict if a row to write has changed since the snapshot, or if the log already
-        has one of the entries. The cause may be this commit itself: if its reply is lost, the
+        has one of the entries. A decision that requests nothing replaces the same one instead. The
+        cause may be this commit itself: if its reply is lost, the
         client repeats the request. The caller reads the state again and sees whether the commit was
         written.
         """
@@ -77,9 +79,15 @@ class StateStore(Protocol):
         ...
 
     async def log(
-        self, resource_name: str, limit: int = 50, since: datetime | None = None
+        self,
+        resource_name: str,
+        limit: int = 50,
+        since: datetime | None = None,
+        *,
+        changes_only: bool = False,
     ) -> list[LogEntry]:
-        """The newest entries, newest first, and none from before ``since``. Among entries of the
+        """The newest entries, newest first, and none from before ``since``. ``changes_only`` leaves
+        out decisions that request nothing, and so reads far less. Among entries of the
         same time, epoch and rank, the last one written comes first. If the limit cuts such a group,
         any of its entries may be left out. A row that cannot be read becomes an entry of the kind
         ``unreadable``, with the reason.
@@ -87,7 +95,9 @@ class StateStore(Protocol):
         ...
 
     async def prune_log(self, resource_name: str, before: datetime) -> int:
-        """Delete the entries older than ``before``, and return their number."""
+        """Delete the entries older than ``before``, and return the number of rows. Decisions that
+        request nothing share a row, and are deleted when their whole quarter of an hour is older.
+        """
         ...
 
     async def close(self) -> None: ...

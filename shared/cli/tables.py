@@ -36,8 +36,10 @@ def status(resources: Sequence[JsonObject]) -> None:
         )
     _print(table)
     for shown in read:
-        if shown["newest"]:
-            _print(Text(f"{shown['name']}: {shown['newest']['reason']}"))
+        if newest := shown["newest"]:
+            again = f" ({newest['repeated'] + 1} times since {newest['repeated_since']})"
+            text = f"{shown['name']}: {newest['reason']}"
+            _print(Text(text + (again if newest["repeated"] else "")))
     conditions = [
         LastingCondition(**found, resource=shown["name"])
         for shown in resources

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 
@@ -132,10 +133,8 @@ class Counting(MemoryStateStore):
     lines_read = 0
     unreadable = ""
 
-    async def log(
-        self, resource_name: str, limit: int = 50, since: datetime | None = None
-    ) -> list[LogEntry]:
-        lines = await super().log(resource_name, limit, since)
+    async def log(self, *args: Any, **kwargs: Any) -> list[LogEntry]:
+        lines = await super().log(*args, **kwargs)
         self.lines_read += len(lines)
         return lines
 

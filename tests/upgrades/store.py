@@ -12,6 +12,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
+from shared.autoscaling.deciding.decide import EntryKind
 from shared.autoscaling.messages import decode_action, decode_samples, encode_action
 from shared.autoscaling.store.tables import TABLE_NAME as SCALING
 from shared.autoscaling.store.tables import TableStateStore
@@ -144,7 +145,8 @@ async def write(at: Stores) -> dict[str, Any]:
             "override": plain(values.OVERRIDE),
             "profile": plain(values.PROFILE),
         },
-        "decision log": [values.DECISION],
+        "newest decision": values.HOLD,
+        "decision log": [values.HOLD, values.DECISION],
         "poison": [values.POISON],
         **{f"events in {kind}": _events() for kind in at.of_events},
         "claim": claim,
@@ -165,6 +167,7 @@ async def _write_scaling(at: Stores) -> None:
     store, name = at.scaling, values.RESOURCE
     await at.table(SCALING).overwrite(profile_row(name, values.USUAL_WEEK))
     await store.commit(await store.load(name), values.STATE, [values.DECISION])
+    await store.commit(await store.load(name), values.STATE, [values.HOLD])
     await store.put_override(await store.load(name), values.OVERRIDE, values.OVERRIDDEN)
     await store.record(values.POISON)
 
@@ -245,14 +248,16 @@ def _publish(output: LocalStore) -> None:
 async def read(at: Stores, sent: Mapping[str, str]) -> dict[str, Any]:
     """What this version finds in the stores, and in messages that were sent."""
     log = await at.scaling.log(values.RESOURCE)
+    snapshot = await at.scaling.load(values.RESOURCE)
     ledger = await at.runs.read(values.DATASET)
     day = ledger.days[values.DAY]
     history = await at.notifications.read()
     manifest = publishing.latest(at.output, values.SHAPE)
     trends = at.output.read(f"results/{manifest.results}/{results.TRENDS}").splitlines()
     found = {
-        "state": (await at.scaling.load(values.RESOURCE)).state,
-        "decision log": [entry for entry in log if entry.entry_id == values.DECISION.entry_id],
+        "state": snapshot.state,
+        "newest decision": snapshot.decided,
+        "decision log": [entry for entry in log if entry.kind is EntryKind.DECISION],
         "poison": await at.scaling.log(values.POISON.resource_name),
         **{f"events in {kind}": await _read_events(*of) for kind, of in at.of_events.items()},
         "claim": await at.claims.take(values.WORK, "message-3"),

@@ -138,6 +138,15 @@ DECISION = LogEntry(
     value=31.5,
     samples={"capacity": SAMPLES[:1], "orders": SAMPLES},
 )
+HOLD = replace(
+    DECISION,
+    time=NOW + timedelta(seconds=1),
+    entry_id="decision-2",
+    desired=2,
+    applies=False,
+    repeated=3,
+    repeated_since=NOW,
+)
 OVERRIDDEN = LogEntry(
     RESOURCE, NOW, EntryKind.OVERRIDE, "override-1", "at least 3", evidence={"by": "anna"}
 )

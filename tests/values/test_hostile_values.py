@@ -21,6 +21,7 @@ from shared.autoscaling.errors import BadMessage, OverrideRefused
 from shared.autoscaling.messages import decode_action, decode_samples, encode_action, named_resource
 from shared.autoscaling.operating.overrides import Change, check
 from shared.autoscaling.state import EPOCH_MAX, Override, ScaleAction
+from shared.autoscaling.store.entries import log_row
 from shared.autoscaling.store.rows import (
     ScalingRowUnreadable,
     override_of,
@@ -29,7 +30,6 @@ from shared.autoscaling.store.rows import (
     state_of,
     state_row,
 )
-from shared.autoscaling.store.tables import log_row
 from shared.ingestion.errors import BadDelivery
 from shared.ingestion.events.trigger_batch import SEQUENCE_MAX, parse_batch
 from shared.messaging.lines import read_messages

@@ -87,7 +87,7 @@ async def test_without_storage_the_page_is_a_503_with_the_reason_within_a_bounde
 
 
 def problems_of(of: ScalingState, **declared: Any) -> list[tuple[str, str]]:
-    found = conditions(resource(**declared), Snapshot("plan-1", of, NOW), [], 30)
+    found = conditions(resource(**declared), Snapshot("plan-1", of, NOW), 30)
     return [(each.severity, each.what) for each in found]
 
 

@@ -5,6 +5,7 @@ The module also defines the entries of the decision log. counterfactual.py expla
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -41,6 +42,8 @@ from shared.values.measurements import (
     since,
     span,
 )
+
+NUMBER = re.compile(r"\d+(?:\.\d+)?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +121,27 @@ class LogEntry:
     """The new samples of each metric that the decision saw; empty in entries of older versions."""
     body: str = ""
     """The complete body of a message that could not be processed."""
+    repeated: int = 0
+    """How many decisions before this one said the same in a row, numbers aside. Only decisions that
+    request nothing are counted."""
+    repeated_since: datetime | None = None
+    """The time of the first of them."""
+
+    def after(self, before: LogEntry | None) -> LogEntry:
+        """The entry with the count of its repetitions. ``before`` is the decision before it."""
+        if before is None or before.time > self.time or self._said() != before._said():
+            return self
+        first = before.repeated_since or before.time
+        return replace(self, repeated=before.repeated + 1, repeated_since=first)
+
+    def _said(self) -> tuple[object, ...]:
+        said = self.current, self.desired, self.limited_by, NUMBER.sub("", self.reason)
+        return said if self.requests_nothing else (self.entry_id, self.time)
+
+    @property
+    def requests_nothing(self) -> bool:
+        """True for a decision that only holds, or whose change is not applied in a dry run."""
+        return self.kind is EntryKind.DECISION and not self.applies
 
     @property
     def seen(self) -> Mapping[str, Samples]:
@@ -125,6 +149,12 @@ class LogEntry:
         if self.samples or not self.metric or self.value is None:
             return self.samples
         return {self.metric: (MetricValue(self.time, self.value),)}
+
+
+def quarter_of(time: datetime) -> datetime:
+    """The start of the quarter of an hour of this time. The log keeps decisions that request
+    nothing together for a quarter of an hour."""
+    return time.replace(minute=time.minute // 15 * 15, second=0, microsecond=0)
 
 
 def decide(resource: Resource, state: ScalingState, now: datetime) -> Decision:

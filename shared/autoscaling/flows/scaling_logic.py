@@ -105,7 +105,7 @@ async def _attempt(
     decision, decided_on = step.decision, step.decided_on
     if decision is not None and decided_on is not None and decision.is_change:
         step = replace(step, decision=await threads.explain(resource, decided_on, decision))
-    entries = _entries(resource, step, now)
+    entries = _entries(resource, step, now, snapshot.decided)
     if refused:
         entries.append(_refusal(resource, metrics[0], refused, now))
     if attempt:  # after a clock was set back, the log may already have an entry of this time and ID
@@ -131,13 +131,15 @@ def _nothing_accepted(
     return _pending_action(resource, snapshot) if step.duplicates else None
 
 
-def _entries(resource: Resource, step: Transition, now: datetime) -> list[LogEntry]:
+def _entries(
+    resource: Resource, step: Transition, now: datetime, before: LogEntry | None
+) -> list[LogEntry]:
     confirmed, entries = (step.decided_on or step.state).desired, []
     if step.confirmed and confirmed is not None:
         reason = f"the capacity reads {confirmed.target}, as requested by epoch {confirmed.epoch}"
         entries = [entry(resource, confirmed, EntryKind.CONFIRMED, now, reason)]
     if step.decision is not None and step.decided_by is not None:
-        entries.append(_entry(step, step.decision, step.decided_by))
+        entries.append(_entry(step, step.decision, step.decided_by).after(before))
     return entries
 
 

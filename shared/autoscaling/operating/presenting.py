@@ -119,6 +119,8 @@ def decision_entry(entry: LogEntry) -> DecisionEntry:
         "samples": [
             _sample(name, value) for name, values in entry.samples.items() for value in values
         ],
+        "repeated": entry.repeated,
+        "repeated_since": format_time(since) if (since := entry.repeated_since) else None,
     }
 
 

@@ -112,7 +112,8 @@ class SampleShown(TypedDict):
 
 class DecisionEntry(TypedDict):
     """An entry of the decision log. ``metric`` and ``value`` are of the newest of the ``samples``
-    that led to the decision. Entries of older versions have no ``samples``."""
+    that led to the decision. Entries of older versions have no ``samples``. ``repeated`` counts the
+    decisions before it that said the same in a row, numbers aside, since ``repeated_since``."""
 
     id: str
     time: TimeText
@@ -129,6 +130,8 @@ class DecisionEntry(TypedDict):
     metric: str | None
     value: float | None
     samples: list[SampleShown]
+    repeated: int
+    repeated_since: TimeText | None
 
 
 class ResourceStatus(TypedDict):

@@ -15,12 +15,12 @@ from local.twins.autoscaling import MemoryStateStore
 from shared.autoscaling import AzureMonitorMetric, Resource, StorageQueue, Throughput
 from shared.autoscaling.deciding.decide import LogEntry
 from shared.autoscaling.flows import scaling_logic, status
-from shared.autoscaling.messages import decode_samples
+from shared.autoscaling.messages import Samples, decode_samples
 from shared.autoscaling.operating.presenting import points
 from shared.autoscaling.ports import Snapshot, StateStore
 from shared.autoscaling.state import ScalingState
+from shared.autoscaling.store.entries import log_entry, log_row
 from shared.autoscaling.store.rows import state_of, state_row
-from shared.autoscaling.store.tables import log_entry, log_row
 from shared.values.measurements import CAPACITY_METRIC, Metric, MetricValue, Window
 from shared.values.samples import encode_metrics, format_time
 from tests.autoscaling.operating.test_staleness import BUS
@@ -99,6 +99,45 @@ async def test_a_tick_is_one_message_one_commit_and_one_entry_with_all_samples(
         entries, _ = await read_record(store, name)
         replayed = points_of(resource(name, metrics=sources), entries, ScalingState())
         assert replayed == [Point(now, READ[metric], 2)]
+
+
+async def test_a_decision_counts_how_often_the_decisions_before_it_said_the_same(
+    store: StateStore, name: str
+) -> None:
+    declared, now = resource(name), (await store.load(name)).read_at
+    for number in range(4):
+        at = now - timedelta(seconds=60 - 15 * number)
+        read = [Metric(name, each, MetricValue(at, 2 + number / 8)) for each in ("backlog",)]
+        read.append(Metric(name, CAPACITY_METRIC, MetricValue(at, 2)))
+        await scaling_logic.process_samples(Samples(name, tuple(read)), {name: declared}, store)
+    lines = await store.log(name)
+    assert len({line.reason for line in lines}) > 1, "the numbers in the reason differ"
+    assert [line.repeated for line in lines] == [3, 2, 1, 0]
+    assert {line.repeated_since for line in lines[:3]} == {lines[3].time}
+    (shown, *_) = await status.read_decisions(declared, store, 1)
+    assert (shown["repeated"], shown["repeated_since"]) == (3, format_time(lines[3].time))
+    assert (await store.load(name)).decided == lines[0]
+
+
+@pytest.mark.parametrize(
+    ("changed", "repeated"),
+    [
+        ({"reason": "mean backlog 31.5 > 100"}, 5),
+        ({"reason": "mean backlog 200 < 100"}, 0),
+        ({"limited_by": ()}, 0),
+        ({"current": 3}, 0),
+        ({"applies": True}, 0),
+        ({"time": NOW - timedelta(seconds=1)}, 0),  # the clock was set back
+    ],
+)
+def test_a_decision_that_says_something_else_is_no_repetition(
+    changed: dict[str, Any], repeated: int
+) -> None:
+    before = entry("a", applies=False, repeated=4, repeated_since=NOW - timedelta(hours=1))
+    found = entry("a", "a-2", **{"applies": False, **changed}).after(before)
+    assert (found.repeated, found.repeated_since) == (
+        (repeated, before.repeated_since) if repeated else (0, None)
+    )
 
 
 def old_row() -> Any:

@@ -10,6 +10,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+from azure.core.exceptions import HttpResponseError
 from azure.data.tables import TableServiceClient
 
 from local.azurite import Azurite
@@ -31,9 +32,12 @@ from shared.autoscaling.state import (
     ScalingState,
     Stall,
 )
+from shared.autoscaling.store.entries import Place, last_of, log_operations, newest_first
 from shared.autoscaling.store.rows import profile_row
 from shared.autoscaling.store.tables import TableStateStore
 from shared.settings.connections import StorageConnection
+from shared.storage.row_values import json_text
+from shared.storage.table_requests import Row, RowOperation
 from shared.values.measurements import MetricValue, WeekProfile, Window
 from shared.values.samples import METRICS_OF_A_MESSAGE_MAX
 from shared.wiring.app import App
@@ -135,6 +139,35 @@ async def test_a_committed_state_is_read_back_and_may_be_committed_again(
     assert await store.log(name) == [entry(name)]
     await store.commit(first, FULL)
     await store.commit(first, first.state)
+
+
+HELD = (sample(1.5), replace(sample(2), status="topic Disabled"))
+HOLD: Any = {"applies": False, "samples": {"backlog": HELD}}
+OUTCOME = {"kind": EntryKind.CONFIRMED}
+
+
+async def test_decisions_that_request_nothing_are_read_among_all_others_in_their_order(
+    store: StateStore, name: str
+) -> None:
+    kinds: Sequence[Any] = (HOLD, {}, *[HOLD] * 5, OUTCOME, HOLD, {"epoch": 8}, HOLD)
+    ages = (3000, 901, 901, 900, 30, 30, 30, 20, 15, 15, 0)
+    lines = [
+        entry(name, f"{'zca'[n % 3]}-{n}", time=ago(age), **kind)
+        for n, (age, kind) in enumerate(zip(ages, kinds, strict=True))
+    ]
+    await store.record(lines[0])  # in a row of its own, as earlier versions wrote it
+    for line in [*lines[1:], lines[-1]]:  # an entry that is written twice is there once
+        await store.commit(await store.load(name), ScalingState(), [line])
+    newest_first = lines[::-1]
+    newest_first.sort(key=lambda line: (NOW - line.time, -(line.epoch or 0)))
+    assert (await store.load(name)).decided == lines[-1]
+    for limit in range(1, len(lines) + 2):
+        assert await store.log(name, limit) == newest_first[:limit]
+    for age in (0, 15, 30, 900, 901, 5000):
+        expected = [line for line in newest_first if line.time >= ago(age)]
+        assert await store.log(name, since=ago(age)) == expected
+        changes = [line for line in expected if line.applies]
+        assert await store.log(name, since=ago(age), changes_only=True) == changes
 
 
 async def test_each_entry_that_was_written_is_told_with_its_state(
@@ -298,10 +331,75 @@ async def test_rows_are_readable_for_operators(azurite: Azurite, table: Any, nam
     decision, *others = list(rows)
     assert decision.startswith("decision|")
     metrics = ["metric|backlog", "metric|capacity"]
-    assert others == ["desired", "learned", *metrics, "plan", "rules", "wishes"]
+    assert others == ["desired", "last", "learned", *metrics, "plan", "rules", "wishes"]
     assert rows["desired"]["target"] == 3
     assert rows["desired"]["requested_at"] == ago(30)
     assert rows[decision]["reason"] == "mean backlog 200 > 100"
+
+
+def keys_of(table: Any, name: str) -> list[str]:
+    found = table.query_entities(f"PartitionKey eq '{name}'", select=["RowKey"])
+    return [row["RowKey"].split("|")[0] for row in found]
+
+
+async def test_decisions_that_request_nothing_share_a_row_for_each_quarter_of_an_hour(
+    azurite: Azurite, table: Any, name: str
+) -> None:
+    async with table_store(azurite) as store:
+        for number in range(12):
+            line = entry(name, f"a-{number}", time=ago(100 * number), applies=number == 5)
+            await store.commit(await store.load(name), ScalingState(), [line])
+        assert keys_of(table, name) == [*["decided"] * 3, "decision", "last"]
+        assert await store.prune_log(name, ago(550)) == 1
+        left = [line.entry_id for line in await store.log(name)]
+        assert left == [f"a-{number}" for number in range(10)], "the quarter is not over"
+        assert await store.prune_log(name, ago(-900)) == 3
+        assert await store.log(name) == []
+
+
+@pytest.mark.parametrize(
+    "reason", ["", "x" * 1900, "x" * 15_000], ids=["many", "long", "very long"]
+)
+def test_packed_rows_have_no_more_properties_and_characters_than_a_row_can_have(
+    reason: str,
+) -> None:
+    place, rows = Place(), dict[str, Row]()
+    lines = [entry("a", f"a-{n}", time=ago(1), reason=f"{n}{reason}", **HOLD) for n in range(450)]
+    for line in lines:
+        merged, last = log_operations([line], place)
+        rows.setdefault(merged.row["RowKey"], {}).update(merged.row)
+        (_, place, lost) = last_of(last.row)
+        assert not lost
+    sizes = [(len(row), len(json_text(row)) * 2 < 2**20) for row in rows.values()]
+    assert {fits for _, fits in sizes} == {True}
+    assert max(count for count, _ in sizes) <= 202
+    assert len(sizes) == {0: 3, 1900: 3, 15_000: 18}[len(reason)]
+    in_order = [rows[key] for key in sorted(rows)]
+    assert newest_first([], in_order) == lines[::-1]
+
+
+@pytest.mark.parametrize("code", ["TooManyProperties", "EntityTooLarge", ""])
+async def test_a_decision_that_cannot_be_packed_has_a_row_of_its_own(
+    azurite: Azurite, table: Any, name: str, code: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The row is full, or else the entry is too long."""
+    line = entry(name, reason="x" * (15_000 if code else 16_000), **HOLD)
+    async with table_store(azurite) as store:
+        submit = store._table.submit
+
+        async def refused(operations: Sequence[RowOperation]) -> Any:
+            if code and any(each.method == "PATCH" for each in operations):
+                error: Any = HttpResponseError(f"400 {code}")
+                error.error_code = code
+                raise error
+            return await submit(operations)
+
+        monkeypatch.setattr(store._table, "submit", refused)
+        await store.commit(await store.load(name), replace(FULL, plan=None), [line])
+        snapshot = await store.load(name)
+        assert (snapshot.decided, await store.log(name)) == (line, [line])
+        assert snapshot.state == replace(FULL, plan=None)
+        assert keys_of(table, name)[0] == "decision"
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import uuid
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from datetime import datetime
 from functools import partial
 from itertools import groupby
@@ -135,7 +135,8 @@ def key(line: LogEntry) -> Any:
 
 def shown_state(snapshot: Snapshot) -> Any:
     """The snapshot without its version, which differs between stores."""
-    return snapshot.resource_name, snapshot.state, snapshot.read_at, snapshot.unreadable
+    seen = replace(snapshot, version=None)
+    return [getattr(seen, each.name) for each in fields(seen)]
 
 
 def shown_log(entries: Sequence[LogEntry], limit: int = 50) -> Any:
@@ -231,7 +232,7 @@ class StateMachine(TableMachine):
         fresh: bool,
     ) -> None:
         seen, name = self.seen_by_writer(seen, fresh)
-        line = replace(line, resource_name=name)
+        line = replace(line, resource_name=name, applies=True)
         other = replace(line, entry_id="other")
         self.on_both(
             lambda store, snapshot: store.put_override(snapshot, override, line),
@@ -251,14 +252,16 @@ class StateMachine(TableMachine):
 
     @rule(name=PLANS, line=lines, fault=FAULTS)
     def record(self, name: str, line: LogEntry, fault: Fault) -> None:
-        line = replace(line, resource_name=self.named(name, writes=True))
+        line = replace(line, resource_name=self.named(name, writes=True), applies=True)
         self.on_both(lambda store, _: store.record(line), fault=fault)
 
-    @rule(name=PLANS, limit=st.sampled_from((1, 2, 50)), since=MAYBE_TIMES)
-    def log(self, name: str, limit: int, since: datetime | None) -> None:
+    @rule(
+        name=PLANS, limit=st.sampled_from((1, 2, 50)), since=MAYBE_TIMES, changes_only=st.booleans()
+    )
+    def log(self, name: str, limit: int, since: datetime | None, changes_only: bool) -> None:
         name = self.named(name)
         self.on_both(
-            lambda store, _: store.log(name, limit, since),
+            lambda store, _: store.log(name, limit, since, changes_only=changes_only),
             shown=lambda entries: shown_log(entries, limit),
         )
 

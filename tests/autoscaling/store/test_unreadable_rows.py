@@ -5,9 +5,10 @@ A rollback from a newer version may leave such a row, or an operator may have wr
 
 from __future__ import annotations
 
+import json
 import logging
 import uuid
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -17,7 +18,7 @@ from azure.data.tables import TableServiceClient
 
 from local.azurite import Azurite
 from local.twins.autoscaling import MemoryCapacityControl
-from shared.autoscaling.deciding.decide import EntryKind
+from shared.autoscaling.deciding.decide import EntryKind, LogEntry
 from shared.autoscaling.errors import StateUnreadable
 from shared.autoscaling.flows import notify as resource_news
 from shared.autoscaling.flows import poison, retention, scaling_logic
@@ -26,8 +27,15 @@ from shared.autoscaling.flows.scaler import Scaler
 from shared.autoscaling.messages import encode_action
 from shared.autoscaling.policy import Resource
 from shared.autoscaling.state import BacklogTrend, Learned, ScaleAction
+from shared.autoscaling.store.entries import (
+    LOG_PREFIX,
+    PACKED,
+    Place,
+    log_operations,
+    log_row,
+)
 from shared.autoscaling.store.rows import profile_row
-from shared.autoscaling.store.tables import LOG_PREFIX, TableStateStore, log_row
+from shared.autoscaling.store.tables import TableStateStore
 from shared.values.measurements import CAPACITY_METRIC, Metric, MetricValue, WeekProfile
 from shared.web.board import Board, RecentLog, resources
 from shared.web.http import Request
@@ -66,6 +74,22 @@ def board(two: dict[str, Resource], store: TableStateStore) -> Board:
     return Board(two, store, RecentLog(store), 30)
 
 
+def own_row(line: LogEntry, changed: dict[str, Any]) -> dict[str, Any]:
+    row = log_row(line) | changed
+    return {name: value for name, value in row.items() if value is not None}
+
+
+def packed_row(line: LogEntry, changed: dict[str, Any]) -> dict[str, Any]:
+    """The row of a decision that requests nothing, with another one beside it."""
+    lines = [replace(line, applies=False), replace(line, applies=False, entry_id="good")]
+    row = log_operations(lines, Place())[0].row
+    bad = next(name for name in row if PACKED.match(name))
+    content = json.loads(row[bad]) | changed
+    kept = {name: value for name, value in content.items() if value is not None}
+    return row | {bad: json.dumps(kept) if len(changed) < 2 else "{", "added_later": 1}
+
+
+@pytest.mark.parametrize("form", [own_row, packed_row])
 @pytest.mark.parametrize(
     ("changed", "why"),
     [
@@ -80,19 +104,27 @@ def board(two: dict[str, Resource], store: TableStateStore) -> Board:
         ({"value": float("inf")}, "value is inf"),
         ({"value": float("nan")}, "value is nan"),
         ({"reason": None}, "KeyError: 'reason'"),
+        ({"evidence": "{", "reason": "not JSON at all if packed"}, "JSONDecodeError"),
     ],
 )
 async def test_an_unreadable_log_entry_is_shown_as_unreadable_and_hides_no_other(
-    two: dict[str, Resource], store: TableStateStore, table: Any, changed: dict[str, Any], why: str
+    two: dict[str, Resource],
+    store: TableStateStore,
+    table: Any,
+    changed: dict[str, Any],
+    why: str,
+    form: Callable[[LogEntry, dict[str, Any]], dict[str, Any]],
 ) -> None:
     bad, good = two
     at = datetime.now(UTC) - timedelta(minutes=1)
-    row = log_row(entry(bad, "older", time=at)) | changed
-    table.create_entity({name: value for name, value in row.items() if value is not None})
+    row = form(entry(bad, "older", time=at), changed)
+    table.create_entity(row)
     entries = await store.log(bad)
-    assert [line.kind for line in entries] == [EntryKind.DECISION, EntryKind.UNREADABLE]
-    unreadable = entries[1]
-    assert abs(unreadable.time - at) < timedelta(milliseconds=1)
+    kinds = [line.kind for line in entries]
+    assert (kinds[0], kinds.count(EntryKind.UNREADABLE)) == (EntryKind.DECISION, 1)
+    assert kinds.count(EntryKind.DECISION) == (2 if form is packed_row else 1)
+    (unreadable,) = [line for line in entries if line.kind is EntryKind.UNREADABLE]
+    assert abs(unreadable.time - at) < timedelta(seconds=1)
     assert unreadable.resource_name == bad
     assert repr(row["RowKey"]) in unreadable.reason
     assert why in unreadable.reason
@@ -241,6 +273,11 @@ PARTLY_UNREADABLE = (
             "row 'rules' of table Scaling cannot be read (",
             FULL.learned,
         ),
+        (
+            {"RowKey": "last", "entry_0": "{"},
+            "row 'last' of table Scaling cannot be read (",
+            FULL.learned,
+        ),
     ],
 )
 async def test_a_resource_keeps_scaling_without_an_optional_row_and_reports_it(
@@ -262,6 +299,8 @@ async def test_a_resource_keeps_scaling_without_an_optional_row_and_reports_it(
         assert snapshot.state == replace(FULL, learned=learned)
     elif row["RowKey"] == "rules":
         assert snapshot.state == replace(FULL, rules=None)
+    elif row["RowKey"] == "last":
+        assert (snapshot.state, snapshot.decided) == (FULL, None)
     else:
         assert snapshot.state == replace(FULL, profile=WeekProfile((), absent=reason))
     assert reason.startswith(why)

@@ -1,0 +1,298 @@
+"""Converts entries of the decision log to rows of the table ``Scaling`` and back. No I/O.
+
+An entry has a row of its own, ``decision|<inverted ticks>|<inverted epoch>|<rank>|<id>``. Decisions
+that request nothing are packed instead: ``decided|<inverted ticks of a quarter of an hour>|<part>``
+has one property for each of them. A property is merged into the row, which nothing has to read. The
+row ``last`` repeats the newest decision, so it is read with the state.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from shared.autoscaling.deciding.decide import EntryKind, LogEntry, quarter_of
+from shared.autoscaling.policy import Recommendation
+from shared.autoscaling.state import EPOCH_MAX
+from shared.autoscaling.store.rows import sample_pairs, samples_of, unreadable
+from shared.storage.row_values import (
+    UNIX_START,
+    error_text,
+    joined,
+    json_text,
+    microseconds,
+    pieces,
+    properties,
+    property_text,
+    utc,
+    value_of,
+)
+from shared.storage.table_requests import Row, RowOperation, put_operation
+from shared.storage.tables import TEXT_LENGTH_MAX
+
+LOG_PREFIX = "decision|"
+LOG_END = "decision}"  # sorts after all keys that start with LOG_PREFIX
+PACKED_PREFIX = "decided|"
+PACKED_END = "decided}"
+LAST_ROW = "last"
+AFTER_TIME = "~"
+"""A prefix followed by this character sorts after all keys that start with the prefix."""
+TICKS_MAX = 10**18
+EVIDENCE_ITEMS_MAX = 100
+EVIDENCE_LENGTH_MAX = 500
+PACKED_MAX = 200
+"""The most entries of a packed row. A row can have 252 properties."""
+PACKED_LENGTH_MAX = 400_000
+"""The most characters of its entries. A row can have 1 MiB in UTF-16."""
+PARTS_MAX = 10**6
+PACKED = re.compile(r"s(\d{3})_")
+"""The beginning of the name of a packed entry: its second within the quarter of an hour."""
+KEYS = ("PartitionKey", "RowKey")
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """The place of the newest packed entry: its quarter of an hour, its number within that quarter,
+    and the characters of its row."""
+
+    quarter: datetime = UNIX_START
+    number: int = -1
+    characters: int = 0
+
+    def following(self, time: datetime, length: int) -> Place:
+        """The place of the next entry, in the same row while that has room."""
+        quarter, number, characters = quarter_of(time), self.number + 1, self.characters + length
+        if quarter != self.quarter:
+            return Place(quarter, 0, length)
+        if characters > PACKED_LENGTH_MAX:
+            number += -number % PACKED_MAX
+        return Place(quarter, number, characters if number % PACKED_MAX else length)
+
+    @property
+    def row_key(self) -> str:
+        part = PARTS_MAX - self.number // PACKED_MAX
+        return f"{PACKED_PREFIX}{_inverted(self.quarter)}|{part:07d}"
+
+
+# --- writing ----------------------------------------------------------------------------------
+
+
+def log_operations(
+    entries: Sequence[LogEntry], place: Place, *, packs: bool = True
+) -> list[RowOperation]:
+    """The operations that write the entries of a commit, and the newest decision to ``last``.
+
+    ``place`` is that of the newest packed entry. Entries that are too long are not packed.
+    """
+    own: list[RowOperation] = []
+    packed: dict[str, Row] = {}
+    last: Row = {}
+    for entry in entries:
+        row = log_row(entry)
+        keys = {"PartitionKey": entry.resource_name}
+        content = {name: value for name, value in row.items() if name not in KEYS}
+        text = json_text({**content, "number": place.number + 1})
+        if packs and entry.requests_nothing and len(text) <= TEXT_LENGTH_MAX:
+            place = place.following(entry.time, len(text))
+            key = place.row_key
+            packed.setdefault(key, {**keys, "RowKey": key})[_packed_name(entry)] = text
+        else:
+            own.append(put_operation(row, None))
+        if entry.kind is EntryKind.DECISION:
+            last = {**keys, "RowKey": LAST_ROW, **pieces("entry", text)}
+    merged = [RowOperation("PATCH", row) for row in packed.values()]
+    return own + merged + ([RowOperation("PUT", {**last, **properties(place)})] if last else [])
+
+
+def _packed_name(entry: LogEntry) -> str:
+    """The name of the property of an entry. One that is written again has the same name."""
+    second = (entry.time - quarter_of(entry.time)) // timedelta(seconds=1)
+    return f"s{second:03d}_{hashlib.sha256(log_key(entry).encode()).hexdigest()[:12]}"
+
+
+def log_key(entry: LogEntry) -> str:
+    """The key of an entry. Keys sort the newest entry first.
+
+    An entry that is written again gets the same key. The server's clock has a resolution of one
+    second. Within a second, higher epochs come first, and the result of an action comes before the
+    decision that requested the action.
+    """
+    epoch = EPOCH_MAX - (entry.epoch or 0)
+    rank = int(entry.kind is EntryKind.DECISION)
+    return f"{log_key_start(entry.time)}{epoch:09d}|{rank}|{entry.entry_id}"
+
+
+def log_key_start(time: datetime) -> str:
+    """The beginning of the keys of all entries of this time."""
+    return f"{LOG_PREFIX}{_inverted(time)}|"
+
+
+def packed_key_start(time: datetime) -> str:
+    """The beginning of the keys of all packed entries of the quarter of an hour of this time."""
+    return f"{PACKED_PREFIX}{_inverted(quarter_of(time))}|"
+
+
+def _inverted(time: datetime) -> str:
+    return f"{TICKS_MAX - microseconds(time):018d}"
+
+
+def log_row(entry: LogEntry) -> Row:
+    samples = [[name, sample_pairs(values)] for name, values in entry.samples.items()]
+    empty = [name for name in ("metric", "repeated") if not getattr(entry, name)]
+    converted = ("resource_name", "candidates", "evidence", "samples", "body")
+    return {
+        "PartitionKey": entry.resource_name,
+        "RowKey": log_key(entry),
+        **properties(entry, (*converted, *empty)),
+        "candidates": _candidates_text(entry.candidates),
+        "evidence": _evidence_text(entry.evidence),
+        **(pieces("samples", json_text(samples)) if samples else {}),
+        **pieces("body", entry.body),
+    }
+
+
+# --- reading ----------------------------------------------------------------------------------
+
+
+def newest_first(own: Sequence[Any], packed: Sequence[Any]) -> list[LogEntry]:
+    """The entries of rows. Of entries that differ only in their IDs, the one that was written last
+    comes first. A packed one follows the change whose epoch it has."""
+    found = [(_order(row["RowKey"]), 1.0, -_written(row), log_entry(row)) for row in own]
+    for entry, number in [each for row in packed for each in packed_entries(row)]:
+        found.append((_order(log_key(entry)), 0.0, -number, entry))
+    return [entry for *_, entry in sorted(found, key=lambda each: each[:3])]
+
+
+def _order(row_key: str) -> list[str]:
+    return row_key.split("|", 4)[1:4]
+
+
+def _written(row: Any) -> float:
+    return float(row.metadata["timestamp"].timestamp())
+
+
+def packed_entries(row: Any) -> Iterator[tuple[LogEntry, float]]:
+    """The entries of a packed row, each with its number within the quarter of an hour. Properties
+    of other names are ignored."""
+    for name, text in row.items():
+        if second := PACKED.match(name):
+            try:
+                content = json.loads(text)
+                yield (
+                    _log_entry({**content, "PartitionKey": row["PartitionKey"]}),
+                    content["number"],
+                )
+            except Exception as error:  # another version or an operator may have written anything
+                time = _time_of_key(row) + timedelta(seconds=int(second[1]))
+                yield _unreadable(row, f"property {name}: {error_text(error)}", time, name), 0
+
+
+def last_of(row: Mapping[str, Any] | None) -> tuple[LogEntry | None, Place, tuple[str, ...]]:
+    """The newest decision, the place of the newest packed entry, and why they cannot be read. The
+    next decision writes the row again."""
+    if row is None:
+        return None, Place(), ()
+    try:
+        content = json.loads(joined("entry", row))
+        entry = _log_entry({**content, "PartitionKey": row["PartitionKey"]})
+        return entry, value_of(Place, row, ("quarter", "number")), ()
+    except Exception as error:  # as above
+        return None, Place(), (unreadable(row, error_text(error)),)
+
+
+def log_entry(row: Any) -> LogEntry:
+    """The entry of a row. Its kind is ``unreadable`` if the row cannot be read."""
+    try:
+        return _log_entry(row)
+    except Exception as error:  # another version or an operator may have written anything
+        return _unreadable(row, error_text(error), _time_of_key(row))
+
+
+def _unreadable(row: Any, reason: str, time: datetime, name: str = "") -> LogEntry:
+    return LogEntry(
+        resource_name=row["PartitionKey"],
+        time=time,
+        kind=EntryKind.UNREADABLE,
+        entry_id=f"{row['RowKey']} {name}".rstrip(),
+        reason=unreadable(row, reason),
+    )
+
+
+def _time_of_key(row: Any) -> datetime:
+    """The time of the entry according to its key. If the key has no time, the time when the row was
+    last written."""
+    try:
+        ticks = int(row["RowKey"].split("|")[1])
+        return UNIX_START + timedelta(microseconds=TICKS_MAX - ticks)
+    except (IndexError, ValueError, OverflowError):
+        return utc(row.metadata["timestamp"])
+
+
+def _log_entry(row: Mapping[str, Any]) -> LogEntry:
+    samples = json.loads(joined("samples", row) or "[]")
+    given = {
+        "resource_name": row["PartitionKey"],
+        "samples": {name: samples_of(pairs) for name, pairs in samples},
+        "body": joined("body", row),
+    }
+    return value_of(LogEntry, row, ("applies", "limited_by", "candidates", "evidence"), **given)
+
+
+def _candidates_text(candidates: Sequence[Recommendation]) -> str:
+    """The recommendations as JSON that fits into one property.
+
+    If the JSON is too long, the evidence is left out. If it is still too long, the last
+    recommendations are left out.
+    """
+    fields = [_candidate_fields(candidate) for candidate in candidates]
+    for with_evidence in (True, False):
+        kept = [c if with_evidence else {**c, "evidence": {}} for c in fields]
+        if len(text := json_text(kept)) <= TEXT_LENGTH_MAX:
+            return text
+    while kept and len(text := json_text(kept)) > TEXT_LENGTH_MAX:
+        kept.pop()
+    return text if kept else "[]"
+
+
+def _candidate_fields(candidate: Recommendation) -> dict[str, Any]:
+    return {
+        "capacity": candidate.capacity,
+        "reason": property_text(candidate.reason),
+        "rule": property_text(candidate.rule),
+        "evidence": _plain_evidence(candidate.evidence),
+    }
+
+
+def _evidence_text(evidence: Mapping[str, Any]) -> str:
+    """The evidence as JSON, with as many of its items as fit into one property."""
+    fields = _plain_evidence(evidence)
+    while len(text := json_text(fields)) > TEXT_LENGTH_MAX:
+        fields.popitem()
+    return text
+
+
+def _plain_evidence(evidence: Mapping[Any, Any]) -> dict[str, Any]:
+    """The evidence with plain values only. A rule can put any value into its evidence. Values that
+    are not plain are converted to text.
+    """
+    items = list(evidence.items())[:EVIDENCE_ITEMS_MAX]
+    return {_text_of(key): _plain(value) for key, value in items}
+
+
+def _plain(value: object) -> object:
+    whole = type(value) is int and abs(value) < 2**63
+    return value if whole or value is None or type(value) in (float, bool) else _text_of(value)
+
+
+def _text_of(value: object) -> str:
+    try:
+        return str(value)[:EVIDENCE_LENGTH_MAX]
+    except Exception as error:
+        # The class of the value may be written by a rule author, and its __str__ may fail. Or the
+        # value is an integer with more digits than str() converts.
+        return f"<{type(value).__name__} that cannot be printed: {type(error).__name__}>"
