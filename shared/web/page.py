@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import secrets
 from asyncio import gather
-from collections.abc import Awaitable, Mapping, Sequence
+from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
-from typing import TypedDict
+from typing import Any, TypedDict
 
 from pydantic import ConfigDict, Field
 
@@ -61,7 +61,7 @@ async def dashboard(board: Board, query: OfDashboard) -> Reply:
     }
     shown = {
         "cards": [contents[name] for name in cards],
-        "table": list(contents.values()) if len(cards) < len(contents) else [],
+        "table": _rows(contents.values()) if len(cards) < len(contents) else [],
         "chosen": query.resource,
         "panels": {name: each.content for name, each in panels.items()},
         "attention": attention(resources, cards, panels),
@@ -116,11 +116,17 @@ def _cards(seen: Mapping[str, Shown]) -> list[str]:
     return list(dict.fromkeys(each.resource for each in sorted(urgent, key=_rank)))[:CARDS_OF_MANY]
 
 
+def _rows(contents: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The rows of the table. Those that need attention come first, the most severe at the top."""
+    worst = len(SEVERITIES)
+    return sorted(contents, key=lambda row: min(map(_rank, row["conditions"]), default=worst))
+
+
 def attention(
     resources: Mapping[str, Shown], cards: Sequence[str], panels: Mapping[str, Shown]
 ) -> list[tuple[str, LastingCondition]]:
     """What is wrong, the most severe first, each with a link to what shows it."""
-    links = {name: f"?resource={name}" for name in resources}
+    links = {name: f"?resource={name}#name-1" for name in resources}
     links |= {name: f"#name-{number}" for number, name in enumerate(cards, 1)}
     links[""] = "#all" if len(cards) < len(resources) else "#name-1"
     of_resources = grouped(each for shown in resources.values() for each in shown.conditions)

@@ -273,16 +273,14 @@ FAILED = Recommendation(5, "the policy raised KeyError: 'x'; holding", "error")
 def test_a_resource_long_at_its_maximum_is_reported_while_its_rule_desires_no_less(
     capacities: list[tuple[int, float]], newest: LogEntry, headlines: list[str]
 ) -> None:
-    older = line(EntryKind.DECISION, 60, candidates=(Recommendation(9, "more"),))
-    lines = [newest] if newest.kind is EntryKind.CONFIRMED else [newest, older]
-    snapshot = Snapshot("plan-1", state_with(*capacities), NOW)
-    reported = conditions(resource(), snapshot, lines, 30)
+    snapshot = Snapshot("plan-1", state_with(*capacities), NOW, decided=newest)
+    reported = conditions(resource(), snapshot, 30)
     assert [each.what for each in reported if each.kind] == headlines
 
 
 def test_a_resource_with_a_fixed_capacity_is_never_reported_as_at_its_maximum() -> None:
-    snapshot = Snapshot("plan-1", state_with((5, 90), (5, 0)), NOW)
-    assert conditions(resource(limits=Limits(5, 5)), snapshot, [DESIRING_MORE], 30) == []
+    snapshot = Snapshot("plan-1", state_with((5, 90), (5, 0)), NOW, decided=DESIRING_MORE)
+    assert conditions(resource(limits=Limits(5, 5)), snapshot, 30) == []
 
 
 async def test_a_long_time_at_the_maximum_is_detected_beyond_the_lines_that_are_read() -> None:

@@ -18,7 +18,7 @@ from shared.autoscaling.ports import Snapshot
 from shared.autoscaling.state import Override
 from shared.values.measurements import CAPACITY_METRIC, Metric, MetricValue
 from shared.values.samples import format_time
-from shared.web.board import Board, RecentLog, card, override, resources
+from shared.web.board import Board, RecentLog, card, override, overview, resources
 from shared.web.given import BODY_BYTES_MAX
 from shared.web.http import Reply, Request
 from shared.web.page import dashboard
@@ -169,7 +169,8 @@ async def test_the_page_and_the_json_show_the_same_status_however_old_the_newest
             await world.store.record(line)
         for age in (timedelta(minutes=1), timedelta(days=9), timedelta(minutes=-20_000)):
             world.now += age  # the last one sets the clock of the store back
-            shown = await card(world.board, world.resource, 3)
+            seen = await overview(world.board, world.resource)
+            shown = await card(world.board, world.resource, seen, 3)
             assert shown.content["status"] == await world.get("resources/plan-1")
 
 
