@@ -11,14 +11,14 @@ from types import MappingProxyType
 from typing import Any, TypedDict
 
 from shared.values.news import News, NewsKind, Severity
-from shared.values.text import listed, shown
+from shared.values.text import listed, one_line, shown
 
+SEVERITIES = (Severity.ERROR, Severity.WARNING, Severity.INFO)
 ALONE_MAX = 3
 """The most resources with the same condition that are told one by one."""
 NAMED_MAX = 3
 SEVERAL = "several resources"
 """The subject of a condition of several resources begins so."""
-PATTERN_CHARACTERS_MAX = 200
 NUMBER = re.compile(r"[\da-f]{8}(?:-[\da-f]{4}){3}-[\da-f]{12}|\d+(?:[.,:]\d+)*")
 """A number, a time of day, or the id of a request."""
 
@@ -55,12 +55,12 @@ class LastingCondition:
 
     @property
     def cause(self) -> tuple[str, str]:
-        """The kind and the subject of all conditions that differ from this one only in the resource
-        and in numbers. If it is about no resource, they are its own.
-        """
-        if not self.resource:
-            return self.kind or "", self.subject
-        return self.kind or "", f"{SEVERAL}: {NUMBER.sub('N', self.own)[:PATTERN_CHARACTERS_MAX]}"
+        """The kind, and a subject for all that differ only in the resource and in numbers."""
+        return self.kind or "", f"{SEVERAL}: {one_line(NUMBER.sub('N', self.own))}"
+
+    @property
+    def rank(self) -> int:
+        return SEVERITIES.index(self.severity)
 
     @property
     def own(self) -> str:
@@ -122,7 +122,7 @@ def _together(alike: Sequence[LastingCondition], names: Sequence[str]) -> Lastin
     """One condition for all. A number that differs becomes a range."""
     first = alike[0]
     columns = zip(*(NUMBER.findall(each.own) for each in alike), strict=False)
-    texts = iter([_range(each) for each in columns])
+    texts = map(_range, columns)
     what = NUMBER.sub(lambda number: next(texts, number[0]), first.own)
     return replace(
         first,
@@ -134,10 +134,5 @@ def _together(alike: Sequence[LastingCondition], names: Sequence[str]) -> Lastin
 
 
 def _range(numbers: Sequence[str]) -> str:
-    ends = dict.fromkeys((min(numbers, key=_size), max(numbers, key=_size)))
-    return numbers[0] if "-" in numbers[0] else " to ".join(ends)
-
-
-def _size(number: str) -> list[float]:
-    """The parts of a number, a time of day or a version, for comparison."""
-    return [float(part) for part in re.findall(r"\d+(?:\.\d+)?", number.replace(",", ""))]
+    low, high = (of(numbers, key=lambda each: (len(each.split(".")[0]), each)) for of in (min, max))
+    return low if low == high or "-" in low else f"{low} to {high}"

@@ -311,22 +311,23 @@ async def overview(board: Board, resource: Resource) -> Shown:
     """The status of a resource, from what its state says."""
     try:
         async with board.free:
-            snapshot = await status.load(resource, board.store)
+            snapshot = await board.store.load(resource.name)
     except StateUnreadable as error:
         return Shown({"error": str(error)}, [state_unreadable(resource.name, str(error))])
     found = conditions(resource, snapshot, board.at_maximum_minutes)
-    return Shown(
-        {"snapshot": snapshot, "status": presenting.status(resource, snapshot, found)}, found
-    )
+    told = presenting.status(resource, snapshot, found)
+    return Shown({"snapshot": snapshot, "status": told}, found)
 
 
 async def card(board: Board, resource: Resource, seen: Shown, hours: float) -> Shown:
-    """The status with the charts, for which the log of the last hours is read."""
-    snapshot, age_limit = seen.content["snapshot"], resource.goal.age_limit_minutes
+    """The same with the charts, for which the log of the last hours is read."""
+    if "error" in seen.content:
+        return seen
+    snapshot = seen.content["snapshot"]
     async with board.free:
-        entries = await _entries(board, snapshot, hours)
-    charts = {"history": history(entries, snapshot, hours), "age_limit_minutes": age_limit}
-    return Shown(seen.content | charts, seen.conditions)
+        charts = history(await _entries(board, snapshot, hours), snapshot, hours)
+    more = {"history": charts, "age_limit_minutes": resource.goal.age_limit_minutes}
+    return Shown(seen.content | more, seen.conditions)
 
 
 async def _entries(board: Board, snapshot: Snapshot, hours: float) -> list[LogEntry]:

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import secrets
 from asyncio import gather
-from collections.abc import Awaitable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
-from typing import Any, TypedDict
+from typing import TypedDict
 
 from pydantic import ConfigDict, Field
 
 from shared.autoscaling.flows.common import find
-from shared.notifications.conditions import LastingCondition, grouped
+from shared.notifications.conditions import SEVERITIES, LastingCondition, grouped
 from shared.values.news import Severity
 from shared.web.board import Board, HistoryHours, Shown, card, overview
 from shared.web.http import SECURITY_HEADERS, Reply, in_time, json_reply
@@ -25,7 +25,7 @@ CARDS_OF_MANY = 5
 STATIC = Path(__file__).parent / "static"
 NEXT_STEP = "Correct the settings or scaling_rules.py. The app restarts by itself."
 SEE_LOG = "See the log of the function app for details."
-SEVERITIES = (Severity.ERROR, Severity.WARNING, Severity.INFO)
+INFO = SEVERITIES.index(Severity.INFO)
 SHOWN_IN = {"hub": "breakers", "set-aside": "dead-letters"}
 """The panels that have no heading of their own, and the panel that shows them."""
 
@@ -53,21 +53,17 @@ async def dashboard(board: Board, query: OfDashboard) -> Reply:
     of_panels = (_read(name.replace("-", " "), p(), failed) for name, p in board.panels.items())
     read = (_resources(board, query, failed), gather(*of_panels))
     (resources, cards), parts = await gather(*read)
-    panels = dict(zip(board.panels, parts, strict=True))
     log_failed(failed)
-    contents = {
-        name: {"name": name, "conditions": sorted(each.conditions, key=_rank), **each.content}
-        for name, each in resources.items()
-    }
+    panels = dict(zip(board.panels, parts, strict=True))
     shown = {
-        "cards": [contents[name] for name in cards],
-        "table": _rows(contents.values()) if len(cards) < len(contents) else [],
+        "cards": [{"name": name, **resources[name].content} for name in cards],
+        "table": [] if len(cards) == len(resources) else sorted(resources.items(), key=_worst),
         "chosen": query.resource,
         "panels": {name: each.content for name, each in panels.items()},
         "attention": attention(resources, cards, panels),
         "hours": query.hours,
     }
-    found = [each.content for each in (*resources.values(), *panels.values())]
+    found = [each.content for each in (*resources.values(), *parts)]
     status = 503 if all(isinstance(c, dict) and "error" in c for c in found) else 200
     if query.live:
         return _html(status, render("live.html", **shown), "default-src 'none'")
@@ -90,36 +86,20 @@ async def dashboard(board: Board, query: OfDashboard) -> Reply:
 async def _resources(
     board: Board, query: OfDashboard, failed: dict[str, Exception]
 ) -> tuple[dict[str, Shown], list[str]]:
-    """All resources, and the names of those that are shown as cards, with their charts."""
-    declared = board.resources
-    if query.resource:
-        find(declared, query.resource)
+    """All resources, and the names of those that are shown as cards, with their charts: the one
+    that is asked for, or else all, or of many the first that need attention.
+    """
+    declared, cards = board.resources, list(board.resources)
     reads = [_read(name, overview(board, each), failed, name) for name, each in declared.items()]
     seen = dict(zip(declared, await gather(*reads), strict=True))
-    cards = [query.resource] if query.resource else _cards(seen)
-    read = [name for name in cards if "error" not in seen[name].content]
-    drawn = await gather(
-        *(
-            _read(name, card(board, declared[name], seen[name], query.hours), failed, name)
-            for name in read
-        )
-    )
-    return seen | dict(zip(read, drawn, strict=True)), cards
-
-
-def _cards(seen: Mapping[str, Shown]) -> list[str]:
-    """The resources to show in detail: all, or of many the first that need attention."""
-    if len(seen) <= CARDS_MAX:
-        return list(seen)
-    found = [each for shown in seen.values() for each in shown.conditions]
-    urgent = [each for each in found if each.severity is not Severity.INFO]
-    return list(dict.fromkeys(each.resource for each in sorted(urgent, key=_rank)))[:CARDS_OF_MANY]
-
-
-def _rows(contents: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The rows of the table. Those that need attention come first, the most severe at the top."""
-    worst = len(SEVERITIES)
-    return sorted(contents, key=lambda row: min(map(_rank, row["conditions"]), default=worst))
+    if query.resource:
+        cards = [find(declared, query.resource).name]
+    elif len(seen) > CARDS_MAX:
+        urgent = filter(lambda each: _worst(each) < INFO, sorted(seen.items(), key=_worst))
+        cards = [name for name, _ in urgent][:CARDS_OF_MANY]
+    drawn = [card(board, declared[name], seen[name], query.hours) for name in cards]
+    reads = [_read(name, each, failed, name) for name, each in zip(cards, drawn, strict=True)]
+    return seen | dict(zip(cards, await gather(*reads), strict=True)), cards
 
 
 def attention(
@@ -133,11 +113,11 @@ def attention(
     found = [(links[each.resource], each) for each in of_resources]
     for name, panel in panels.items():
         found += [(f"#{SHOWN_IN.get(name, name)}", each) for each in panel.conditions]
-    return sorted(found, key=lambda each: _rank(each[1]))
+    return sorted(found, key=lambda each: each[1].rank)
 
 
-def _rank(condition: LastingCondition) -> int:
-    return SEVERITIES.index(condition.severity)
+def _worst(named: tuple[str, Shown]) -> int:
+    return min((each.rank for each in named[1].conditions), default=len(SEVERITIES))
 
 
 async def _read(
@@ -149,9 +129,8 @@ async def _read(
     except Exception as error:
         failed[name] = error
         said, severity = told(error), Severity.ERROR if resource else Severity.WARNING
-        what = f"{name}: {said}"
-        wrong = LastingCondition(name, severity, what, "", SEE_LOG, resource=resource)
-        return Shown({"error": said}, [wrong])
+        what = (name, severity, f"{name}: {said}", "", SEE_LOG)
+        return Shown({"error": said}, [LastingCondition(*what, resource=resource)])
 
 
 def _html(status: int, text: str, policy: str) -> Reply:

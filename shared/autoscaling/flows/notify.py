@@ -11,7 +11,7 @@ from functools import partial
 from shared.autoscaling.deciding.decide import EntryKind, LogEntry
 from shared.autoscaling.errors import StateUnreadable
 from shared.autoscaling.flows.poison import UNATTRIBUTED
-from shared.autoscaling.flows.status import AT_ONCE_MAX, load
+from shared.autoscaling.flows.status import AT_ONCE_MAX
 from shared.autoscaling.operating.conditions import conditions, state_unreadable
 from shared.autoscaling.policy import Resource
 from shared.autoscaling.ports import StateStore
@@ -40,7 +40,7 @@ async def collect_news(
         async with free:
             recent = list(events(await log_of(resource.name)))
             try:
-                snapshot = replace(await load(resource, store), read_at=now)
+                snapshot = replace(await store.load(resource.name), read_at=now)
             except StateUnreadable as error:
                 unreadable = state_unreadable(resource.name, str(error))
                 return Observed(recent, [unreadable], [resource.name])

@@ -4,28 +4,22 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
-from dataclasses import replace
 
 from shared.autoscaling.errors import StateUnreadable
 from shared.autoscaling.operating import presenting
-from shared.autoscaling.operating.conditions import (
-    ENTRIES,
-    conditions,
-    newest,
-    state_unreadable,
-)
+from shared.autoscaling.operating.conditions import conditions, state_unreadable
 from shared.autoscaling.operating.shown import (
     DecisionEntry,
     ResourceStatus,
     ResourceUnreadable,
 )
 from shared.autoscaling.policy import Resource
-from shared.autoscaling.ports import Snapshot, StateStore
+from shared.autoscaling.ports import StateStore
 
 ENTRIES_MAX = 1000
 """The most entries of the decision log in one reply."""
 AT_ONCE_MAX = 16
-"""The most resources that are read at a time, so that storage answers each of a thousand."""
+"""The most resources that are read at a time."""
 
 
 async def read_all(
@@ -49,20 +43,9 @@ async def read_one(
     resource: Resource, store: StateStore, at_maximum_minutes: float
 ) -> ResourceStatus:
     """The status of one resource, with its newest decision. Raises StateUnreadable."""
-    snapshot = await load(resource, store)
+    snapshot = await store.load(resource.name)
     found = conditions(resource, snapshot, at_maximum_minutes)
     return presenting.status(resource, snapshot, found)
-
-
-async def load(resource: Resource, store: StateStore) -> Snapshot:
-    """The state of a resource. Only if it has no decision, as after an upgrade from a version that
-    did not store the newest one there, the log is read. Raises StateUnreadable.
-    """
-    snapshot = await store.load(resource.name)
-    if snapshot.decided is None:
-        entries = await store.log(resource.name, ENTRIES)
-        return replace(snapshot, decided=newest(entries, snapshot.read_at))
-    return snapshot
 
 
 async def read_decisions(resource: Resource, store: StateStore, limit: int) -> list[DecisionEntry]:

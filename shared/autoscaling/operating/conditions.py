@@ -13,7 +13,6 @@ from shared.autoscaling.acting.activation import DEPLOYMENT, told
 from shared.autoscaling.deciding import clocks
 from shared.autoscaling.deciding.decide import (
     POLICY_UNANSWERED,
-    EntryKind,
     LogEntry,
     effective_mode,
     effective_override,
@@ -33,8 +32,6 @@ from shared.notifications.conditions import LastingCondition
 from shared.values.measurements import CAPACITY_METRIC
 from shared.values.news import NewsKind, Severity
 
-ENTRIES = 50
-"""The number of the newest log entries that are searched."""
 PENDING_MAX = timedelta(minutes=5)
 """Actions that are pending for longer are shown. App Service adds instances within a few minutes.
 """
@@ -53,12 +50,10 @@ ERROR, WARNING, INFO = Severity.ERROR, Severity.WARNING, Severity.INFO
 def conditions(
     resource: Resource, snapshot: Snapshot, at_maximum_minutes: float
 ) -> list[LastingCondition]:
-    """What is wrong at the time of the snapshot."""
+    """What is wrong at the time of the snapshot, the most severe first."""
     now, name, decided = snapshot.read_at, resource.name, snapshot.decided
     state = as_of(snapshot.state, now)
     declared, resource = resource.limits, within_plan(resource, state)
-    if decided is not None and decided.kind is not EntryKind.DECISION:
-        decided = None
     found = [
         *_action(state, decided, now),
         *_plan(resource, state, declared, now),
@@ -79,7 +74,7 @@ def conditions(
             what=f"{name}: {each.what}",
             resource=name,
         )
-        for each in found
+        for each in sorted(found, key=lambda each: each.rank)
     ]
 
 
@@ -88,13 +83,6 @@ def state_unreadable(name: str, reason: str) -> LastingCondition:
     what = f"{name}: the state cannot be read, so nothing is decided"
     todo = "Deploy the version of the app that wrote the row, or correct or delete it."
     return LastingCondition(name, ERROR, what, reason, todo, NewsKind.UNREADABLE, resource=name)
-
-
-def newest(entries: Sequence[LogEntry], now: datetime) -> LogEntry | None:
-    """The newest decision until ``now``, or else the newest entry. The entries are newest first."""
-    seen = [each for each in entries if each.time <= now] or entries
-    decisions = (each for each in seen if each.kind is EntryKind.DECISION)
-    return next(decisions, next(iter(seen), None))
 
 
 def _policy(decided: LogEntry) -> Iterator[LastingCondition]:
