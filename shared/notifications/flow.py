@@ -82,7 +82,7 @@ def _due(
     now, records = history.read_at, history.records
     events = [news for each in observed for news in each.events]
     conditions = [found for each in observed for found in each.conditions if found.kind]
-    reported = [key for key, record in records.items() if record.lasting_since]
+    reported = {key for key, record in records.items() if record.lasting_since}
     lasting = [found.news(now) for found in grouped(conditions, reported)]
     due = due_events(events, records, now, intervals)
     due += due_conditions(lasting, records, now, intervals)
