@@ -1,7 +1,7 @@
 """What storage can do without the app: the operations of scaling_logic by client libraries alone.
 
 There is no functions host and no decision. Messages are received in batches. For each message, one
-range of rows is read, two rows are written in one transaction, and the message is deleted.
+range of rows is read, three rows are written in one transaction, and the message is deleted.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from bench import fleet
 from bench.filled_storage import QUEUE_NAME, lean_transport, state_store
 from shared.autoscaling.flows import scaling_logic
 from shared.autoscaling.messages import Samples
-from shared.autoscaling.store.entries import LOG_PREFIX
+from shared.autoscaling.store.entries import LAST_ROW, PACKED_PREFIX
 from shared.autoscaling.store.rows import STATE_START
 from shared.autoscaling.store.tables import TABLE_NAME
 
@@ -39,7 +39,7 @@ class Rows:
     """The rows that one decision writes. They are written again with other keys."""
 
     metric: Mapping[str, Any]
-    log: Mapping[str, Any]
+    last: Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,13 +75,11 @@ async def product_rows(connection_string: str, storage: Storage) -> Rows:
             )
     query = storage.table.query_entities(f"PartitionKey eq '{TEMPLATE.name}'")
     rows = {row["RowKey"]: dict(row) async for row in query}
-    logged = [row for key, row in rows.items() if key.startswith(LOG_PREFIX)]
-    longest = max(logged, key=lambda row: len(row["reason"]))  # The first samples decide nothing.
-    return Rows(metric=rows[f"metric|{fleet.METRIC_NAME}"], log=longest)
+    return Rows(metric=rows[f"metric|{fleet.METRIC_NAME}"], last=rows[LAST_ROW])
 
 
 def decision_work(storage: Storage, rows: Rows) -> Work:
-    """Work that consists of one range query and one transaction of two rows."""
+    """Work that consists of one range query and one transaction of three rows."""
 
     async def work(message: QueueMessage) -> None:
         resource = json.loads(message.content)["resource_name"]
@@ -89,10 +87,14 @@ def decision_work(storage: Storage, rows: Rows) -> Work:
             RANGE, parameters={"resource": resource, "start": STATE_START}
         )
         assert [row async for row in entities]
-        metric = {**rows.metric, "PartitionKey": resource}
-        log = {**rows.log, "PartitionKey": resource, "RowKey": LOG_PREFIX + message.id}
+        keys = {"PartitionKey": resource, "RowKey": PACKED_PREFIX}
+        packed = {**keys, f"s000_{message.id.replace('-', '')}": rows.last["entry_0"]}
         await storage.table.submit_transaction(
-            [("upsert", metric, {"mode": UpdateMode.REPLACE}), ("create", log)]
+            [
+                ("upsert", {**rows.metric, "PartitionKey": resource}, {"mode": UpdateMode.REPLACE}),
+                ("upsert", {**rows.last, "PartitionKey": resource}, {"mode": UpdateMode.REPLACE}),
+                ("upsert", packed, {"mode": UpdateMode.MERGE}),
+            ]
         )
 
     return work

@@ -35,6 +35,10 @@ HEADERS = {
     "DataServiceVersion": "3.0",
     "x-ms-version": "2019-02-02",  # storage takes no token without a version
 }
+PART_START = "Content-Type: application/http\r\nContent-Transfer-Encoding: binary\r\n"
+PART_HEADERS = "\r\n".join(
+    ["Prefer: return-no-content", *(f"{name}: {value}" for name, value in HEADERS.items())]
+)
 FAILED = 300
 PART = re.compile(rb"\r\n\r\nHTTP/1\.1 (\d{3})[^\r\n]*\r\n((?:[^\r\n]+\r\n)*)")
 ETAG = re.compile(rb"^etag: *([^\r\n]+)", re.IGNORECASE | re.MULTILINE)
@@ -54,8 +58,8 @@ class StoredRow(Row):
 class RowOperation:
     """A write of one row: POST inserts, PUT replaces, PATCH changes the given properties.
 
-    The row must still have ``version``; ``*`` is any version. If ``version`` is None, PUT writes
-    the row whether or not it exists.
+    The row must still have ``version``; ``*`` is any version. If ``version`` is None, PUT and PATCH
+    write the row whether or not it exists.
     """
 
     method: str
@@ -63,11 +67,31 @@ class RowOperation:
     version: str | None = None
 
     def request(self, table_url: str) -> HttpRequest:
-        row, match = self.row, {"If-Match": self.version} if self.version else {}
-        keys = row["PartitionKey"], row["RowKey"]
-        url = table_url if self.method == "POST" else row_url(table_url, *keys)
-        content = "" if self.method == "DELETE" else json.dumps(_properties(row))
-        return HttpRequest(self.method, url, headers={**HEADERS, **match}, content=content)
+        headers = {**HEADERS, **self._match}
+        url, content = self._url(table_url), self._content
+        return HttpRequest(self.method, url, headers=headers, content=content)
+
+    def part(self, table_url: str) -> str:
+        """The same request as a part of a transaction."""
+        content = self._content
+        length = {"Content-Length": str(len(content))} if content else {}
+        lines = [f"{name}: {value}" for name, value in {**length, **self._match}.items()]
+        start = f"{self.method} {self._url(table_url)} HTTP/1.1"
+        return "\r\n".join([PART_START, start, PART_HEADERS, *lines, "", content])
+
+    def _url(self, table_url: str) -> str:
+        if self.method == "POST":
+            return table_url
+        return row_url(table_url, self.row["PartitionKey"], self.row["RowKey"])
+
+    @property
+    def _match(self) -> dict[str, str]:
+        return {"If-Match": self.version} if self.version else {}
+
+    @property
+    def _content(self) -> str:
+        """JSON in ASCII."""
+        return "" if self.method == "DELETE" else json.dumps(_properties(self.row))
 
 
 def put_operation(row: Row, version: str | None) -> RowOperation:
@@ -91,12 +115,7 @@ def transaction(account_url: str, table: str, operations: Sequence[RowOperation]
     batch, changes = f"batch_{uuid.uuid4()}", f"changeset_{uuid.uuid4()}"
     lines = [f"--{batch}", f"Content-Type: multipart/mixed; boundary={changes}", ""]
     for each in operations:
-        request = each.request(f"{account_url}/{table}")
-        lines += [f"--{changes}", "Content-Type: application/http"]
-        lines += ["Content-Transfer-Encoding: binary", ""]
-        lines += [f"{request.method} {request.url} HTTP/1.1", "Prefer: return-no-content"]
-        lines += [f"{name}: {value}" for name, value in request.headers.items()]
-        lines += ["", str(request.content)]
+        lines += [f"--{changes}", each.part(f"{account_url}/{table}")]
     lines += [f"--{changes}--", f"--{batch}--", ""]
     headers = {**HEADERS, "Content-Type": f"multipart/mixed; boundary={batch}"}
     content = "\r\n".join(lines).encode()

@@ -26,7 +26,7 @@ async def delete_old_entries(
     days: float,
     budget_seconds: float = BUDGET_SECONDS,
 ) -> int:
-    """Delete entries older than ``days`` by the store's clock, and return their number.
+    """Delete entries older than ``days`` by the store's clock, and return the number of rows.
 
     Resources that the time budget does not cover are left to the next run. The order of resources
     is random, so that no resource is left out in every run.
@@ -45,7 +45,7 @@ async def delete_old_entries(
             "prunes the others"
         )
         log_action(log, "prune_cut_short", "decision log", text, logging.WARNING)
-    log_action(log, "log_pruned", "decision log", f"{sum(counts)} old entries deleted")
+    log_action(log, "log_pruned", "decision log", f"{sum(counts)} old rows deleted")
     return sum(counts)
 
 

@@ -8,12 +8,12 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import asdict, replace
+from dataclasses import fields, replace
 from typing import Any
 
 from shared.autoscaling.learning.outliers import RECENT_MAX
 from shared.autoscaling.state import EPOCH_MAX, BacklogTrend, BusyIntervals, Learned, Stall
-from shared.storage.row_values import checked, json_text, utc
+from shared.storage.row_values import checked, json_text, properties, utc
 from shared.storage.table_requests import Row
 
 UNREADABLE = (AttributeError, KeyError, OverflowError, RecursionError, TypeError, ValueError)
@@ -23,10 +23,16 @@ def learned_fields(learned: Learned) -> Row:
     """The properties of the row ``learned``. ``work`` holds sums over busy intervals, and ``trend``
     holds moving averages of the backlog's growth. Recent observations have a separate property, so
     that older versions can still read the other properties."""
-    fields = asdict(learned)
-    fields["recent"] = {"work": fields["work"].pop("recent")}
-    numbers = ("epoch", "dead_times", "dead_time_minutes")
-    return {name: each if name in numbers else json_text(each) for name, each in fields.items()}
+    row = properties(learned, ("work", "trend", "stalls"))
+    work = _plain(learned.work)
+    row["recent"] = json_text({"work": work.pop("recent")})
+    row["work"], row["trend"] = json_text(work), json_text(_plain(learned.trend))
+    return row | {"stalls": json_text([*map(_plain, learned.stalls)])}
+
+
+def _plain(value: Any) -> dict[str, Any]:
+    """The fields of a data class. ``dataclasses.asdict`` copies each value, which takes long."""
+    return {each.name: getattr(value, each.name) for each in fields(value)}
 
 
 def learned_of(row: Mapping[str, Any]) -> tuple[Learned, list[str]]:

@@ -164,15 +164,18 @@ class TableStateStore:
         return found
 
     async def prune_log(self, resource_name: str, before: datetime) -> int:
-        deleted = 0
-        for start, end in (
-            (log_key_start(before) + AFTER_TIME, LOG_END),
-            (packed_key_start(before) + AFTER_TIME, PACKED_END),
-        ):
-            while keys := await self._table.keys(resource_name, start, end, TRANSACTION_ROWS_MAX):
-                rows = [{"PartitionKey": resource_name, "RowKey": key} for key in keys]
-                await self._table.delete(rows)
-                deleted += len(rows)
+        packed = packed_key_start(before) + AFTER_TIME
+        deleted = await self._prune(resource_name, packed, PACKED_END)
+        own = log_key_start(before) + AFTER_TIME
+        return deleted + await self._prune(resource_name, own, LOG_END)
+
+    async def _prune(self, name: str, start: str, end: str) -> int:
+        deleted, found = 0, TRANSACTION_ROWS_MAX
+        while found == TRANSACTION_ROWS_MAX:
+            keys = await self._table.keys(name, start, end, TRANSACTION_ROWS_MAX)
+            await self._table.delete([{"PartitionKey": name, "RowKey": key} for key in keys])
+            found = len(keys)
+            deleted += found
         return deleted
 
     async def close(self) -> None:
