@@ -189,12 +189,13 @@ async def test_more_than_ten_events_of_a_kind_in_one_run_are_one_message(
     world = World()
     for number in range(count):
         world.happen(f"2 → {number}", subject=f"plan-{number}")
+    world.happened = [replace(each, text=f"why {each.subject}") for each in world.happened]
     world.happen("poison", NewsKind.POISON, "plan-0")
     sent = await world.minute()
     assert [news.kind for news in sent] == [NewsKind.SCALED] * messages + [NewsKind.POISON]
     if messages == 1:
         assert sent[0].headline == f"plan-0 2 → 0 (and {count - 1} more of this kind)"
-        assert "The others are plan-1, plan-2, " in sent[0].text
+        assert sent[0].text.startswith("why plan-0. The others are plan-1, plan-2, ")
     assert await world.minute(60) == [], "each was handled"
 
 

@@ -196,6 +196,7 @@ async def test_of_many_resources_only_the_logs_of_those_shown_in_detail_are_read
     for serve in (resources, dashboard):
         world.store.states_read = world.store.logs_read = 0
         answer = await serve(Request(query={"resource": "plan-99"}), world.board)
+        assert ("and 10 more" in answer.body) == (serve is dashboard)
         assert (answer.status, world.store.logs_read) == (
             (200, 0) if serve is resources else (404, 0)
         )
