@@ -36,9 +36,6 @@ HEADERS = {
     "x-ms-version": "2019-02-02",  # storage takes no token without a version
 }
 PART_START = "Content-Type: application/http\r\nContent-Transfer-Encoding: binary\r\n"
-PART_HEADERS = "\r\n".join(
-    ["Prefer: return-no-content", *(f"{name}: {value}" for name, value in HEADERS.items())]
-)
 FAILED = 300
 PART = re.compile(rb"\r\n\r\nHTTP/1\.1 (\d{3})[^\r\n]*\r\n((?:[^\r\n]+\r\n)*)")
 ETAG = re.compile(rb"^etag: *([^\r\n]+)", re.IGNORECASE | re.MULTILINE)
@@ -67,31 +64,22 @@ class RowOperation:
     version: str | None = None
 
     def request(self, table_url: str) -> HttpRequest:
-        headers = {**HEADERS, **self._match}
-        url, content = self._url(table_url), self._content
-        return HttpRequest(self.method, url, headers=headers, content=content)
+        url, match, content = self._parts(table_url)
+        return HttpRequest(self.method, url, headers={**HEADERS, **match}, content=content)
 
     def part(self, table_url: str) -> str:
         """The same request as a part of a transaction."""
-        content = self._content
-        length = {"Content-Length": str(len(content))} if content else {}
-        lines = [f"{name}: {value}" for name, value in {**length, **self._match}.items()]
-        start = f"{self.method} {self._url(table_url)} HTTP/1.1"
-        return "\r\n".join([PART_START, start, PART_HEADERS, *lines, "", content])
+        url, match, content = self._parts(table_url)
+        length = {"Content-Length": str(len(content))} if content else {}  # JSON is ASCII
+        lines = [f"{name}: {value}" for name, value in {**HEADERS, **length, **match}.items()]
+        start = f"{self.method} {url} HTTP/1.1\r\nPrefer: return-no-content"
+        return "\r\n".join([PART_START, start, *lines, "", content])
 
-    def _url(self, table_url: str) -> str:
-        if self.method == "POST":
-            return table_url
-        return row_url(table_url, self.row["PartitionKey"], self.row["RowKey"])
-
-    @property
-    def _match(self) -> dict[str, str]:
-        return {"If-Match": self.version} if self.version else {}
-
-    @property
-    def _content(self) -> str:
-        """JSON in ASCII."""
-        return "" if self.method == "DELETE" else json.dumps(_properties(self.row))
+    def _parts(self, table_url: str) -> tuple[str, dict[str, str], str]:
+        row, match = self.row, {"If-Match": self.version} if self.version else {}
+        keys = row["PartitionKey"], row["RowKey"]
+        url = table_url if self.method == "POST" else row_url(table_url, *keys)
+        return url, match, "" if self.method == "DELETE" else json.dumps(_properties(row))
 
 
 def put_operation(row: Row, version: str | None) -> RowOperation:

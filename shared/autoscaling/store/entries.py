@@ -95,12 +95,11 @@ def log_operations(
     for entry in entries:
         row = log_row(entry)
         keys = {"PartitionKey": entry.resource_name}
-        content = {name: value for name, value in row.items() if name not in KEYS}
-        text = json_text({**content, "number": place.number + 1})
+        text = json_text({name: value for name, value in row.items() if name not in KEYS})
         if packs and entry.requests_nothing and len(text) <= TEXT_LENGTH_MAX:
             place = place.following(entry.time, len(text))
-            key = place.row_key
-            packed.setdefault(key, {**keys, "RowKey": key})[_packed_name(entry)] = text
+            named = {_packed_name(entry): f'{text[:-1]},"number":{place.number}}}'}
+            packed.setdefault(place.row_key, keys | {"RowKey": place.row_key}).update(named)
         else:
             own.append(put_operation(row, None))
         if entry.kind is EntryKind.DECISION:
@@ -162,18 +161,17 @@ def log_row(entry: LogEntry) -> Row:
 def newest_first(own: Sequence[Any], packed: Sequence[Any]) -> list[LogEntry]:
     """The entries of rows. Of entries that differ only in their IDs, the one that was written last
     comes first. A packed one follows the change whose epoch it has."""
-    found = [(_order(row["RowKey"]), 1.0, -_written(row), log_entry(row)) for row in own]
-    for entry, number in [each for row in packed for each in packed_entries(row)]:
-        found.append((_order(log_key(entry)), 0.0, -number, entry))
+    found = [
+        (_order(row["RowKey"]), 1.0, -row.metadata["timestamp"].timestamp(), log_entry(row))
+        for row in own
+    ]
+    for row in packed:
+        found += [(_order(log_key(e)), 0.0, -number, e) for e, number in packed_entries(row)]
     return [entry for *_, entry in sorted(found, key=lambda each: each[:3])]
 
 
 def _order(row_key: str) -> list[str]:
     return row_key.split("|", 4)[1:4]
-
-
-def _written(row: Any) -> float:
-    return float(row.metadata["timestamp"].timestamp())
 
 
 def packed_entries(row: Any) -> Iterator[tuple[LogEntry, float]]:
@@ -192,11 +190,15 @@ def packed_entries(row: Any) -> Iterator[tuple[LogEntry, float]]:
                 yield _unreadable(row, f"property {name}: {error_text(error)}", time, name), 0
 
 
-def last_of(row: Mapping[str, Any] | None) -> tuple[LogEntry | None, Place, tuple[str, ...]]:
+def last_of(rows: Sequence[Any]) -> tuple[LogEntry | None, Place, tuple[str, ...]]:
     """The newest decision, the place of the newest packed entry, and why they cannot be read. The
     next decision writes the row again."""
-    if row is None:
-        return None, Place(), ()
+    for row in (each for each in rows if each["RowKey"] == LAST_ROW):
+        return _last_of(row)
+    return None, Place(), ()
+
+
+def _last_of(row: Any) -> tuple[LogEntry | None, Place, tuple[str, ...]]:
     try:
         content = json.loads(joined("entry", row))
         entry = _log_entry({**content, "PartitionKey": row["PartitionKey"]})

@@ -21,7 +21,6 @@ from shared.autoscaling.state import OVERRIDE_ROW, Override, ScalingState, chang
 from shared.autoscaling.store.entries import (
     AFTER_TIME,
     KEYS,
-    LAST_ROW,
     LOG_END,
     LOG_PREFIX,
     PACKED_END,
@@ -76,8 +75,7 @@ class TableStateStore:
             state, skipped = state_of(rows)
         except ScalingRowUnreadable as error:
             raise StateUnreadable(f"{resource_name}: {error}", self._table.now()) from error
-        row = next((row for row in rows if row["RowKey"] == LAST_ROW), None)
-        decided, place, lost = last_of(row)
+        decided, place, lost = last_of(rows)
         version, unreadable = Version(etags, place), (*skipped, *lost)
         return Snapshot(resource_name, state, self._table.now(), version, unreadable, decided)
 

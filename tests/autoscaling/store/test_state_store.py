@@ -143,14 +143,14 @@ async def test_a_committed_state_is_read_back_and_may_be_committed_again(
 
 HELD = (sample(1.5), replace(sample(2), status="topic Disabled"))
 HOLD: Any = {"applies": False, "samples": {"backlog": HELD}}
-OUTCOME = {"kind": EntryKind.CONFIRMED}
+OUTCOME = {"kind": EntryKind.CONFIRMED, "applies": False}
 
 
 async def test_decisions_that_request_nothing_are_read_among_all_others_in_their_order(
     store: StateStore, name: str
 ) -> None:
-    kinds: Sequence[Any] = (HOLD, {}, *[HOLD] * 5, OUTCOME, HOLD, {"epoch": 8}, HOLD)
-    ages = (3000, 901, 901, 900, 30, 30, 30, 20, 15, 15, 0)
+    kinds: Sequence[Any] = (HOLD, {}, *[HOLD] * 6, OUTCOME, HOLD, {"epoch": 8}, HOLD)
+    ages = (3000, 901, 901, 900, 900, 30, 30, 30, 20, 15, 15, 0)
     lines = [
         entry(name, f"{'zca'[n % 3]}-{n}", time=ago(age), **kind)
         for n, (age, kind) in enumerate(zip(ages, kinds, strict=True))
@@ -166,7 +166,7 @@ async def test_decisions_that_request_nothing_are_read_among_all_others_in_their
     for age in (0, 15, 30, 900, 901, 5000):
         expected = [line for line in newest_first if line.time >= ago(age)]
         assert await store.log(name, since=ago(age)) == expected
-        changes = [line for line in expected if line.applies]
+        changes = [e for e in expected if e.applies or e.kind is EntryKind.CONFIRMED]
         assert await store.log(name, since=ago(age), changes_only=True) == changes
 
 
@@ -368,7 +368,7 @@ def test_packed_rows_have_no_more_properties_and_characters_than_a_row_can_have(
     for line in lines:
         merged, last = log_operations([line], place)
         rows.setdefault(merged.row["RowKey"], {}).update(merged.row)
-        (_, place, lost) = last_of(last.row)
+        (_, place, lost) = last_of([last.row])
         assert not lost
     sizes = [(len(row), len(json_text(row)) * 2 < 2**20) for row in rows.values()]
     assert {fits for _, fits in sizes} == {True}
@@ -376,6 +376,7 @@ def test_packed_rows_have_no_more_properties_and_characters_than_a_row_can_have(
     assert len(sizes) == {0: 3, 1900: 3, 15_000: 18}[len(reason)]
     in_order = [rows[key] for key in sorted(rows)]
     assert newest_first([], in_order) == lines[::-1]
+    assert newest_first([], in_order[:1])[0] == lines[-1], "the newest row is the first"
 
 
 @pytest.mark.parametrize("code", ["TooManyProperties", "EntityTooLarge", ""])
