@@ -57,7 +57,7 @@ var alerts = [
   {
     name: 'source-failed'
     description: 'A metric or the capacity of a plan could not be read in three or more minutes of fifteen.'
-    query: 'traces | where message startswith "[source_failed]" or message startswith "[plans_unread]" | parse message with "[" action "] " resource ": " * | summarize failing = dcount(bin(timestamp, 1m)) by resource | where failing >= 3'
+    query: 'traces | where message startswith "[source_failed]" | parse message with "[" action "] " resource ": " * | summarize failing = dcount(bin(timestamp, 1m)) by resource | where failing >= 3'
     minutes: 15
     above: 0
     severity: 2

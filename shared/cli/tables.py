@@ -5,14 +5,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import chain
 from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from shared.notifications.conditions import explained
+from shared.notifications.conditions import LastingCondition, explained, grouped
 from shared.values.news import Severity
 from shared.values.text import odd_character
 
@@ -41,9 +40,14 @@ def status(resources: Sequence[JsonObject]) -> None:
             again = f" ({newest['repeated'] + 1} times since {newest['repeated_since']})"
             text = f"{shown['name']}: {newest['reason']}"
             _print(Text(text + (again if newest["repeated"] else "")))
-    for found in chain.from_iterable(shown["conditions"] for shown in resources):
-        text = explained(found["what"], explained(found["meaning"], found["todo"]))
-        _print(Text(text, style=STYLES[found["severity"]]))
+    conditions = [
+        LastingCondition(**found, resource=shown["name"])
+        for shown in resources
+        for found in shown["conditions"]
+    ]
+    for each in grouped(conditions):
+        text = explained(each.what, explained(each.meaning, each.todo))
+        _print(Text(text, style=STYLES[each.severity]))
 
 
 def _desired(desired: JsonObject) -> str:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from shared.values.messages import NAMED_MAX, Message, MessagingError, Refusal, Result
+from shared.values.text import listed
 
 BATCH_MESSAGES_MAX = 4500
 """The most messages, even small ones, that the Standard tier accepts in one batch."""
@@ -127,6 +128,5 @@ class SendingStopped(MessagingError):
         self, reason: str, result: Result, unsent: Sequence[Message], unknown: Sequence[str] = ()
     ) -> None:
         self.result, self.unsent, self.unknown = result, tuple(unsent), tuple(unknown)
-        more = f" and {len(unknown) - NAMED_MAX} more" if len(unknown) > NAMED_MAX else ""
-        shown = f"; may have arrived: {', '.join(unknown[:NAMED_MAX])}{more}" if unknown else ""
+        shown = f"; may have arrived: {listed(unknown, NAMED_MAX)}" if unknown else ""
         super().__init__(f"sending stopped with {len(unsent)} message(s) unsent: {reason}{shown}")

@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+import re
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from types import MappingProxyType
 from typing import Any, TypedDict
 
 from shared.values.news import News, NewsKind, Severity
-from shared.values.text import shown
+from shared.values.text import listed, one_line, shown
+
+SEVERITIES = (Severity.ERROR, Severity.WARNING, Severity.INFO)
+ALONE_MAX = 3
+"""The most resources with the same condition that are told one by one."""
+NAMED_MAX = 3
+SEVERAL = "several resources"
+"""The subject of a condition of several resources begins so."""
+NUMBER = re.compile(r"[\da-f]{8}(?:-[\da-f]{4}){3}-[\da-f]{12}|\d+(?:[.,:]\d+)*")
+"""A number, a time of day, or the id of a request."""
 
 
 class ConditionShown(TypedDict):
@@ -27,7 +38,10 @@ class ConditionShown(TypedDict):
 
 @dataclass(frozen=True, slots=True)
 class LastingCondition:
-    """Something that is wrong now. The fields are those of ``ConditionShown`` and ``News``."""
+    """Something that is wrong now. The fields are those of ``ConditionShown`` and ``News``.
+
+    ``resource`` is the name with which ``what`` begins if it is about a single resource.
+    """
 
     subject: str
     severity: Severity
@@ -37,6 +51,21 @@ class LastingCondition:
     kind: NewsKind | None = None
     source: str = "/api/resources"
     data: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
+    resource: str = ""
+
+    @property
+    def cause(self) -> tuple[str, str]:
+        """The kind, and a subject for all that differ only in the resource and in numbers."""
+        return self.kind or "", f"{SEVERAL}: {one_line(NUMBER.sub('N', self.own))}"
+
+    @property
+    def rank(self) -> int:
+        return SEVERITIES.index(self.severity)
+
+    @property
+    def own(self) -> str:
+        """What is wrong, without the name of the resource."""
+        return self.what.removeprefix(f"{self.resource}: ")
 
     def news(self, time: datetime, news_id: str = "") -> News:
         """The notification of a condition that has a kind. It has no id while the condition lasts,
@@ -63,3 +92,47 @@ def explained(meaning: str, todo: str) -> str:
     """Both as sentences of one text."""
     ended = f"{meaning}." if meaning and todo and meaning[-1] not in ".!?" else meaning
     return f"{ended} {todo}".strip()
+
+
+def grouped(
+    found: Iterable[LastingCondition], lasting: Collection[tuple[str, str]] = ()
+) -> list[LastingCondition]:
+    """The conditions, with one for each cause that concerns more than ALONE_MAX resources or is
+    among ``lasting``. It stands where the first one was.
+    """
+    by_cause: dict[Any, list[LastingCondition]] = defaultdict(list)
+    for each in found:
+        by_cause[each.cause, each.severity, each.subject.partition("/")[2]].append(each)
+    told = list[LastingCondition]()
+    for (cause, *_), alike in by_cause.items():
+        names = list(dict.fromkeys(each.resource for each in alike))
+        is_one = alike[0].resource and (len(names) > ALONE_MAX or cause in lasting)
+        told += [_together(alike, names)] if is_one else alike
+    return told
+
+
+def each_cause(texts: Iterable[tuple[str, str]]) -> Iterator[tuple[str, str]]:
+    """Names of resources with a text each, for a log: once for all that differ only in numbers."""
+    found = (LastingCondition(n, Severity.WARNING, f"{n}: {t}", resource=n) for n, t in texts)
+    for each in grouped(found):
+        yield each.resource or SEVERAL, each.own
+
+
+def _together(alike: Sequence[LastingCondition], names: Sequence[str]) -> LastingCondition:
+    """One condition for all. A number that differs becomes a range."""
+    first = alike[0]
+    columns = zip(*(NUMBER.findall(each.own) for each in alike), strict=False)
+    texts = map(_range, columns)
+    what = NUMBER.sub(lambda number: next(texts, number[0]), first.own)
+    return replace(
+        first,
+        resource="",
+        subject=first.cause[1],
+        what=f"{len(names)} resources: {what}: {listed(names, NAMED_MAX)}",
+        data={"count": len(names)},
+    )
+
+
+def _range(numbers: Sequence[str]) -> str:
+    low, high = (of(numbers, key=lambda each: (len(each.split(".")[0]), each)) for of in (min, max))
+    return low if low == high or "-" in low else f"{low} to {high}"

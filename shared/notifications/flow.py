@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 
+from shared.notifications.conditions import grouped
 from shared.notifications.ports import (
     NotificationConflict,
     NotificationHistory,
@@ -74,17 +75,22 @@ def _due(
     *,
     all_read: bool,
 ) -> list[list[Notification]]:
-    """What is due. The notifications of a group are sent as one."""
+    """What is due. The notifications of a group are sent as one.
+
+    A condition of several resources lasts, under one subject, until none of them has it any more.
+    """
     now, records = history.read_at, history.records
     events = [news for each in observed for news in each.events]
-    conditions = [found for each in observed for found in each.conditions]
-    lasting = [found.news(now) for found in conditions if found.kind]
-    due = [[event] for event in due_events(events, records, now, intervals)]
-    due += alike(due_conditions(lasting, records, now, intervals))
+    conditions = [found for each in observed for found in each.conditions if found.kind]
+    reported = {key for key, record in records.items() if record.lasting_since}
+    lasting = [found.news(now) for found in grouped(conditions, reported)]
+    due = due_events(events, records, now, intervals)
+    due += due_conditions(lasting, records, now, intervals)
     if all_read:  # otherwise the conditions of a failed source would seem to have ended
         unread = [name for each in observed for name in each.unread]
-        due += alike(due_endings(lasting, records, now, intervals, unread))
-    return due
+        lasting += [found.news(now) for found in conditions]
+        due += due_endings(lasting, records, now, intervals, unread)
+    return list(alike(due))
 
 
 async def _save_progress(source: str, progress: SourceProgress, store: NotificationStore) -> None:

@@ -12,14 +12,16 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
+from shared.notifications.conditions import ALONE_MAX, SEVERAL, explained
 from shared.values.news import News
+from shared.values.text import listed
 
 OVERLAP = timedelta(minutes=5)
 """An entry of a log may be written later than its own time, by at most this much."""
 SEEN_MAX = 2000
 """The number of IDs stored for a kind and subject. There are fewer news items within OVERLAP."""
 ALIKE_MAX = 10
-"""The most notifications of one kind and text that are sent separately, so that a receiver can
+"""The most notifications of one kind that are sent separately in a run, so that a receiver can
 handle each by its subject. If there are more, one notification lists them.
 """
 SUBJECTS_MAX = 50
@@ -146,7 +148,8 @@ def due_endings(
 ) -> list[Notification]:
     """Notifications that a reported condition has ended.
 
-    A condition has ended if it is not among ``lasting`` and its subject could be read.
+    A condition has ended if it is not among ``lasting`` and its subject could be read. That of
+    several resources needs at most ALONE_MAX that could not, which alone would be told one by one.
     """
     present = _by_key(lasting)
     return [
@@ -155,18 +158,16 @@ def due_endings(
         if record.lasting_since
         and key not in present
         and not any(key[1] == name or key[1].startswith(f"{name}/") for name in unread)
+        and not (key[1].startswith(SEVERAL) and len(unread) > ALONE_MAX)
         and _may_send(record, now, intervals.quiet)
     ]
 
 
 def alike(due: Iterable[Notification]) -> Iterator[list[Notification]]:
-    """The notifications, grouped by kind and text if more than ALIKE_MAX have both in common.
-
-    They then have a common cause, such as a missing permission.
-    """
-    groups: dict[tuple[str, str], list[Notification]] = defaultdict(list)
+    """The notifications, grouped by kind if there are more than ALIKE_MAX of it."""
+    groups: dict[str, list[Notification]] = defaultdict(list)
     for each in due:
-        groups[each.news.kind, each.news.text].append(each)
+        groups[each.news.kind].append(each)
     for group in groups.values():
         yield from [group] if len(group) > ALIKE_MAX else [[each] for each in group]
 
@@ -176,12 +177,10 @@ def together(group: Sequence[Notification]) -> News:
     first, others = group[0].news, [each.news.subject for each in group[1:]]
     if not others:
         return first
-    listed = ", ".join(others[:SUBJECTS_MAX])
-    more = f" and {len(others) - SUBJECTS_MAX} more" if len(others) > SUBJECTS_MAX else ""
     return replace(
         first,
-        headline=f"{first.headline} (and {len(others)} more like it)",
-        text=f"{first.text} The same holds for {listed}{more}.",
+        headline=f"{first.headline} (and {len(others)} more of this kind)",
+        text=explained(first.text, f"The others are {listed(others, SUBJECTS_MAX)}."),
         data={**first.data, "count": len(group)},
     )
 

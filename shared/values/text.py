@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
 from reprlib import Repr
 from typing import Annotated, Any, TypeVar, cast
@@ -104,6 +104,12 @@ def one_line(text: object, length_max: int = DETAIL_LENGTH_MAX) -> str:
     """
     line = " ".join(str(text).split())
     return line if len(line) <= length_max else f"{line[: length_max - 1]}…"
+
+
+def listed(names: Sequence[str], most: int) -> str:
+    """The first ``most`` names, and how many more there are."""
+    more = len(names) - most
+    return ", ".join(names[:most]) + (f" and {more} more" if more > 0 else "")
 
 
 def quoted(value: object) -> str:

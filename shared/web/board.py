@@ -14,14 +14,14 @@ from uuid import uuid4
 
 from pydantic import ConfigDict, Field
 
-from shared.autoscaling.deciding.decide import EntryKind, LogEntry
+from shared.autoscaling.deciding.decide import LogEntry
 from shared.autoscaling.declaring import PLAN_CAPACITY_MAX, Mode
 from shared.autoscaling.errors import StateUnreadable
 from shared.autoscaling.flows import override as control
 from shared.autoscaling.flows import status
 from shared.autoscaling.flows.common import find
 from shared.autoscaling.operating import presenting
-from shared.autoscaling.operating.conditions import ENTRIES, conditions, state_unreadable
+from shared.autoscaling.operating.conditions import conditions, state_unreadable
 from shared.autoscaling.operating.overrides import Change, duration
 from shared.autoscaling.operating.shown import (
     DecisionEntry,
@@ -97,7 +97,7 @@ class RecentLog:
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """The content of a part of the page, as a value that JSON can represent, and what is wrong."""
+    """The content of a part of the page, and what is wrong."""
 
     content: Any
     conditions: Sequence[LastingCondition] = ()
@@ -117,6 +117,7 @@ class Board:
     recent: RecentLog
     at_maximum_minutes: float
     panels: Mapping[str, Panel] = field(default_factory=lambda: MappingProxyType({}))
+    free: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(status.AT_ONCE_MAX))
 
 
 def cached(panel: Panel, seconds: float, clock: Callable[[], float] = time.monotonic) -> Panel:
@@ -306,24 +307,27 @@ async def trends(board: Board) -> list[TrendSeries]:
     return shown
 
 
-async def card(board: Board, resource: Resource, hours: float) -> Shown:
-    """The card of a resource. Its state is read once, and its log twice only if the last hours have
-    no decision.
-    """
+async def overview(board: Board, resource: Resource) -> Shown:
+    """The status of a resource, from what its state says."""
     try:
-        snapshot = await board.store.load(resource.name)
+        async with board.free:
+            snapshot = await board.store.load(resource.name)
     except StateUnreadable as error:
         return Shown({"error": str(error)}, [state_unreadable(resource.name, str(error))])
-    entries = newest = await _entries(board, snapshot, hours)
-    if len(entries) < ENTRIES and not any(each.kind is EntryKind.DECISION for each in entries):
-        newest = await board.store.log(resource.name, ENTRIES)
-    found = conditions(resource, snapshot, newest, board.at_maximum_minutes)
-    shown = {
-        "status": presenting.status(resource, snapshot, newest, found),
-        "history": history(entries, snapshot, hours),
-        "age_limit_minutes": resource.goal.age_limit_minutes,
-    }
-    return Shown(shown, found)
+    found = conditions(resource, snapshot, board.at_maximum_minutes)
+    told = presenting.status(resource, snapshot, found)
+    return Shown({"snapshot": snapshot, "status": told}, found)
+
+
+async def card(board: Board, resource: Resource, seen: Shown, hours: float) -> Shown:
+    """The same with the charts, for which the log of the last hours is read."""
+    if "error" in seen.content:
+        return seen
+    snapshot = seen.content["snapshot"]
+    async with board.free:
+        charts = history(await _entries(board, snapshot, hours), snapshot, hours)
+    more = {"history": charts, "age_limit_minutes": resource.goal.age_limit_minutes}
+    return Shown(seen.content | more, seen.conditions)
 
 
 async def _entries(board: Board, snapshot: Snapshot, hours: float) -> list[LogEntry]:

@@ -27,6 +27,7 @@ from shared.ingestion.errors import (
     RowUnreadable,
     StoreUnavailable,
 )
+from shared.notifications.conditions import each_cause
 from shared.values.redaction import redact
 from shared.web.given import Given, in_body, in_path, in_query
 from shared.web.http import Refused, Reply, Request, error_reply, in_time, json_reply
@@ -131,9 +132,22 @@ def operation(
 
 def failure(name: str, error: Exception, change: str = "") -> str:
     """What a caller is told of an error. The text of a client library's error is only logged."""
+    log_failed({name: error})
+    return told(error, change)
+
+
+def log_failed(errors: Mapping[str, Exception]) -> None:
+    """Log the errors by the names of what failed, and one line for all that are alike."""
+    for error in errors.values():
+        redact(error)
+    for line in each_cause((name, f"{type(e).__name__}: {e}") for name, e in errors.items()):
+        log.warning("[request_failed] %s: %s", *line)
+
+
+def told(error: Exception, change: str = "") -> str:
+    """What a caller is told of an error that ``log_failed`` has logged or will log."""
     redact(error)
     kind = type(error).__name__
-    log.warning("[request_failed] %s: %s: %s", name, kind, error)
     if isinstance(error, StateUnreadable | RowUnreadable):  # raised before anything is written
         return str(error)
     said = f"{kind}: {error}" if isinstance(error, IngestionError) else kind

@@ -11,17 +11,21 @@ from typing import TypedDict
 
 from pydantic import ConfigDict, Field
 
-from shared.notifications.conditions import LastingCondition
+from shared.autoscaling.flows.common import find
+from shared.notifications.conditions import SEVERITIES, LastingCondition, grouped
 from shared.values.news import Severity
-from shared.web.board import Board, HistoryHours, Shown, card
+from shared.web.board import Board, HistoryHours, Shown, card, overview
 from shared.web.http import SECURITY_HEADERS, Reply, in_time, json_reply
-from shared.web.operation import failure, operation
+from shared.web.operation import log_failed, operation, told
 from shared.web.rendering import render
 
+CARDS_MAX = 20
+"""If there are more resources, a table shows them, and cards only the first that need attention."""
+CARDS_OF_MANY = 5
 STATIC = Path(__file__).parent / "static"
 NEXT_STEP = "Correct the settings or scaling_rules.py. The app restarts by itself."
 SEE_LOG = "See the log of the function app for details."
-SEVERITIES = (Severity.ERROR, Severity.WARNING, Severity.INFO)
+INFO = SEVERITIES.index(Severity.INFO)
 SHOWN_IN = {"hub": "breakers", "set-aside": "dead-letters"}
 """The panels that have no heading of their own, and the panel that shows them."""
 
@@ -38,28 +42,29 @@ class OfDashboard(HistoryHours):
     model_config = ConfigDict(extra="ignore")  # other programs add parameters to a link
 
     live: bool = Field(False, description="only the content of the page, which changes")
+    resource: str = Field("", max_length=100, description="the only resource to show in detail")
 
 
-@operation("GET", "dashboard", is_timed=False, told_by={503: SettingsProblems})
+@operation("GET", "dashboard", 404, is_timed=False, told_by={503: SettingsProblems})
 async def dashboard(board: Board, query: OfDashboard) -> Reply:
     """The dashboard, as HTML."""
     # Each part that cannot be read shows its error. The status is 503 if no part can be read.
-    resources, panels = board.resources.items(), board.panels.items()
-    cards = [
-        _read(name, Severity.ERROR, card(board, each, query.hours)) for name, each in resources
-    ]
-    parts = await gather(
-        *cards, *(_read(name.replace("-", " "), Severity.WARNING, each()) for name, each in panels)
-    )
-    anchors = [*(f"name-{number}" for number, _ in enumerate(cards, 1)), *board.panels]
-    contents = [part.content for part in parts]
+    failed = dict[str, Exception]()
+    of_panels = (_read(name.replace("-", " "), p(), failed) for name, p in board.panels.items())
+    read = (_resources(board, query, failed), gather(*of_panels))
+    (resources, cards), parts = await gather(*read)
+    log_failed(failed)
+    panels = dict(zip(board.panels, parts, strict=True))
     shown = {
-        "resources": [{"name": n, **c} for n, c in zip(board.resources, contents, strict=False)],
-        "panels": dict(zip(board.panels, contents[len(cards) :], strict=True)),
-        "attention": attention(dict(zip(anchors, parts, strict=True))),
+        "cards": [{"name": name, **resources[name].content} for name in cards],
+        "table": [] if len(cards) == len(resources) else sorted(resources.items(), key=_worst),
+        "chosen": query.resource,
+        "panels": {name: each.content for name, each in panels.items()},
+        "attention": attention(resources, cards, panels),
         "hours": query.hours,
     }
-    status = 503 if all(isinstance(c, dict) and "error" in c for c in contents) else 200
+    found = [each.content for each in (*resources.values(), *parts)]
+    status = 503 if all(isinstance(c, dict) and "error" in c for c in found) else 200
     if query.live:
         return _html(status, render("live.html", **shown), "default-src 'none'")
     nonce = secrets.token_urlsafe(16)
@@ -78,25 +83,54 @@ async def dashboard(board: Board, query: OfDashboard) -> Reply:
     return _html(status, text, policy)
 
 
-def attention(parts: Mapping[str, Shown]) -> list[tuple[str, LastingCondition]]:
-    """The conditions of the parts, the most severe first, each with a link to its part."""
-    found = [
-        (f"#{SHOWN_IN.get(anchor, anchor)}", each)
-        for anchor, part in parts.items()
-        for each in part.conditions
-    ]
-    return sorted(found, key=lambda each: SEVERITIES.index(each[1].severity))
+async def _resources(
+    board: Board, query: OfDashboard, failed: dict[str, Exception]
+) -> tuple[dict[str, Shown], list[str]]:
+    """All resources, and the names of those that are shown as cards, with their charts: the one
+    that is asked for, or else all, or of many the first that need attention.
+    """
+    declared, cards = board.resources, list(board.resources)
+    reads = [_read(name, overview(board, each), failed, name) for name, each in declared.items()]
+    seen = dict(zip(declared, await gather(*reads), strict=True))
+    if query.resource:
+        cards = [find(declared, query.resource).name]
+    elif len(seen) > CARDS_MAX:
+        urgent = filter(lambda each: _worst(each) < INFO, sorted(seen.items(), key=_worst))
+        cards = [name for name, _ in urgent][:CARDS_OF_MANY]
+    drawn = [card(board, declared[name], seen[name], query.hours) for name in cards]
+    reads = [_read(name, each, failed, name) for name, each in zip(cards, drawn, strict=True)]
+    return seen | dict(zip(cards, await gather(*reads), strict=True)), cards
 
 
-async def _read(name: str, severity: Severity, part: Awaitable[Shown]) -> Shown:
+def attention(
+    resources: Mapping[str, Shown], cards: Sequence[str], panels: Mapping[str, Shown]
+) -> list[tuple[str, LastingCondition]]:
+    """What is wrong, the most severe first, each with a link to what shows it."""
+    links = {name: f"?resource={name}#name-1" for name in resources}
+    links |= {name: f"#name-{number}" for number, name in enumerate(cards, 1)}
+    links[""] = "#all" if len(cards) < len(resources) else "#name-1"
+    of_resources = grouped(each for shown in resources.values() for each in shown.conditions)
+    found = [(links[each.resource], each) for each in of_resources]
+    for name, panel in panels.items():
+        found += [(f"#{SHOWN_IN.get(name, name)}", each) for each in panel.conditions]
+    return sorted(found, key=lambda each: each[1].rank)
+
+
+def _worst(named: tuple[str, Shown]) -> int:
+    return min((each.rank for each in named[1].conditions), default=len(SEVERITIES))
+
+
+async def _read(
+    name: str, part: Awaitable[Shown], failed: dict[str, Exception], resource: str = ""
+) -> Shown:
     """A part of the page, or its error, so that the other parts are still shown."""
     try:
         return await in_time(part)
     except Exception as error:
-        said = failure(name, error)
-        return Shown(
-            {"error": said}, [LastingCondition(name, severity, f"{name}: {said}", "", SEE_LOG)]
-        )
+        failed[name] = error
+        said, severity = told(error), Severity.ERROR if resource else Severity.WARNING
+        what = (name, severity, f"{name}: {said}", "", SEE_LOG)
+        return Shown({"error": said}, [LastingCondition(*what, resource=resource)])
 
 
 def _html(status: int, text: str, policy: str) -> Reply:

@@ -13,6 +13,7 @@ from datetime import UTC, datetime, timedelta
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import pytest
 from aiohttp import web
@@ -182,6 +183,26 @@ FAILURES: list[tuple[Any, str]] = [
     (lambda _: MetricValue(NOW, float("nan")), "returned nan"),
     (lambda _: [MetricValue(NOW, 1.0)] * 1001, "returned 1001 samples: must be at most 1000"),
 ]  # fmt: skip
+
+
+async def test_one_cause_for_which_many_sources_cannot_be_read_is_one_line_of_the_log(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def throttled(number: int) -> Any:
+        raise ReadFailed(f"429: queue q-{number:04} is throttled, {uuid4()}, wait {number} s")
+
+    control = MemoryCapacityControl(lambda: NOW, {f"plan-{n}": 2 for n in range(200)})
+    declared = [
+        resource(f"plan-{n}", metrics={"backlog": Own(lambda _, n=n: throttled(n))})
+        for n in range(200)
+    ]
+    reader = MemoryReader(lambda: NOW, {}, control)
+    with caplog.at_level(logging.WARNING, "shared"):
+        found = await metric_collector.collect(declared, reader, 30, own=OwnReads())
+    assert len(found.failures) == 200
+    (line,) = caplog.messages
+    assert line.startswith("[source_failed] several resources: 200 resources: backlog could not be")
+    assert line.endswith("wait 0 to 199 s: plan-0, plan-1, plan-2 and 197 more")
 
 
 @pytest.mark.parametrize(("does", "told"), FAILURES)

@@ -43,13 +43,13 @@ from shared.ingestion.operating.breaker_controller import Backlog
 from shared.ingestion.operating.event_news import of_hub, of_letters
 from shared.ingestion.store.events import StoredDeadLetter
 from shared.notifications import flow
-from shared.notifications.conditions import ConditionShown, LastingCondition
+from shared.notifications.conditions import ConditionShown, LastingCondition, grouped
 from shared.notifications.ports import Observed
 from shared.notifications.selection import NotificationIntervals
 from shared.sampling.trend_rows import UNREADABLE, Trend
 from shared.trends.nightly.trend_news import trend_conditions
 from shared.values.measurements import CAPACITY_METRIC, MetricValue, Window
-from shared.values.news import News
+from shared.values.news import News, NewsKind, Severity
 from shared.web.board import Board, Panel, RecentLog, Shown
 from shared.web.http import Request
 from shared.web.page import dashboard
@@ -189,8 +189,6 @@ CASES = [
          subject="plan-1/entity"),
     Case("warning", "decisions ignore 2 row(s) that cannot be read", "row a; row b", DEPLOY,
          "state.unreadable", unreadable=("row a", "row b")),
-    Case("warning", "1 entry of the decision log cannot be read", "row 'decision|1'", DEPLOY,
-         newest=decided(kind=EntryKind.UNREADABLE, reason="row 'decision|1'")),
     Case("warning", "copies of the app run with different rules", "version new of the rules",
          "If no deployment is under way, stop", "rules.differ", rules(900)),
     Case("warning", "copies of the app run with different rules", "version new of the rules",
@@ -225,14 +223,12 @@ class Kept(MemoryStateStore):
     def __init__(self, case: Case) -> None:
         super().__init__(lambda: NOW)
         self.case = case
-        if case.newest:
-            self._write(case.newest)
 
     async def load(self, resource_name: str) -> Snapshot:
         rows = tuple(self.case.unreadable)
         if rows and rows[0].startswith("!"):
             raise StateUnreadable(rows[0][1:], NOW)
-        return Snapshot(resource_name, self.case.state, NOW, {}, rows)
+        return Snapshot(resource_name, self.case.state, NOW, {}, rows, self.case.newest)
 
 
 class Inbox:
@@ -317,8 +313,8 @@ async def test_a_resource_at_the_maximum_of_its_plan_is_at_its_maximum() -> None
     entry = decided(Recommendation(9, "more"), current=3, desired=3)
     store = Kept(Case("", "", state=known, newest=entry))
     seen = await status.read_one(resource(limits=Limits(1, 40)), store, MINUTES)
-    assert [each["kind"] for each in seen["conditions"]] == [None, "at.maximum"]
-    assert "at its maximum of 3 for 60 min" in seen["conditions"][1]["what"]
+    assert [each["kind"] for each in seen["conditions"]] == ["at.maximum", None]
+    assert "at its maximum of 3 for 60 min" in seen["conditions"][0]["what"]
 
 
 async def test_the_table_has_every_condition_that_the_code_can_tell_of_a_resource(
@@ -415,6 +411,62 @@ async def test_the_page_lists_the_most_severe_conditions_first() -> None:
              "plan-1: dry run"]  # fmt: skip
     places = [body.index(f">{each}") for each in order]
     assert places == sorted(places)
+
+
+def conditions_of(whats: Sequence[str], **fields: Any) -> list[LastingCondition]:
+    return [
+        LastingCondition(
+            name := f"plan-{n}", Severity.WARNING, f"{name}: {what}", resource=name, **fields
+        )
+        for n, what in enumerate(whats)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("whats", "told"),
+    [
+        (["no sample for 3 min"] * 3, ["plan-0: no sample for 3 min", "plan-1: no sample for 3 min",
+                                       "plan-2: no sample for 3 min"]),
+        ([f"no sample for {n} min" for n in (9, 10, 3, 4, 5)],
+         ["5 resources: no sample for 3 to 10 min: plan-0, plan-1, plan-2 and 2 more"]),
+        (["no sample for 3 min"] * 4,
+         ["4 resources: no sample for 3 min: plan-0, plan-1, plan-2 and 1 more"]),
+        ([*["16 of 20 until 11:05"] * 3, "9.5 of 20 until 12:10", "failed"],
+         ["4 resources: 9.5 to 16 of 20 until 11:05 to 12:10: plan-0, plan-1, plan-2 and 1 more",
+          "plan-4: failed"]),
+        ([f"id {n}b2c3d4e-0000-0000-0000-{n}00000000000" for n in range(4)],
+         [f"4 resources: id 0b2c3d4e-0000-0000-0000-{0:012}: plan-0, plan-1, plan-2 and 1 more"]),
+    ],
+)  # fmt: skip
+def test_conditions_that_differ_only_in_resource_and_numbers_are_one(
+    whats: Sequence[str], told: Sequence[str]
+) -> None:
+    found = conditions_of(whats, meaning="m", todo="t")
+    seen = grouped(found)
+    assert [each.what for each in seen] == told
+    assert {(each.meaning, each.todo) for each in seen} == {("m", "t")}
+
+
+def test_conditions_of_another_kind_severity_or_metric_or_of_no_resource_stay_their_own() -> None:
+    same = conditions_of(["no sample"] * 4)
+    others: list[dict[str, Any]] = [
+        {"kind": NewsKind.SOURCE_STALE}, {"severity": Severity.ERROR}, {"subject": "plan-0/backlog"}
+    ]  # fmt: skip
+    for changes in others:
+        assert len(grouped([*same[1:], replace(same[0], **changes)])) == 4
+    assert len(grouped([replace(each, resource="") for each in same])) == 4
+
+
+async def test_page_and_status_command_tell_one_cause_once(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    stale = Case("", "", state=having(CAPACITY_METRIC, sample(2, 240)))
+    declared, store = {f"p-{n}": resource(f"p-{n}") for n in range(30)}, Kept(stale)
+    what = "30 resources: no sample of capacity for 4 min: p-0, p-1, p-2 and 27 more"
+    tables.status(await status.read_all(declared.values(), store, MINUTES))
+    assert capsys.readouterr().out.count("no sample of capacity") == 1
+    body = await page(Board(declared, store, RecentLog(store), MINUTES))
+    assert f'<li class="warn"><a href="#all">{what}' in body
 
 
 async def test_nothing_needs_attention_when_nothing_is_wrong() -> None:

@@ -127,6 +127,78 @@ async def test_a_condition_is_reported_when_it_begins_at_intervals_and_when_it_e
     assert "first reported 790 min ago" in sent[-1].text
 
 
+def stale(first: int, last: int, what: str = "no sample for 4 min") -> list[LastingCondition]:
+    names = [f"plan-{number}" for number in range(first, last)]
+    kind = NewsKind.SOURCE_STALE
+    return [
+        replace(STALE, subject=f"{name}/capacity", what=f"{name}: {what}", resource=name, kind=kind)
+        for name in names
+    ]
+
+
+async def test_one_cause_of_a_hundred_resources_is_told_once_and_ends_once() -> None:
+    world = World()
+    for count, minutes in ((100, 1), (110, 30), (90, 30), (2, 30), (50, 30)):
+        world.lasting = stale(0, count, f"no sample for {minutes} min")
+        sent = await world.minute(minutes)
+        assert len(sent) == (count == 100), "the group stays one, whoever comes and goes"
+    (first,) = world.recipient.received
+    assert first.headline.startswith("100 resources: no sample for 1 min: plan-0, plan-1, plan-2 ")
+    world.lasting = [*stale(0, 50), *stale(0, 1, "the plan is gone")]
+    assert [news.headline for news in await world.minute()] == ["plan-0: the plan is gone"]
+    world.lasting = world.lasting[-1:]
+    (over,) = await world.minute(30)
+    assert (over.kind, over.subject) == ("source.stale.over", first.subject)
+    assert await world.minute(30) == []
+
+
+async def test_a_resource_that_was_told_alone_ends_alone_also_if_others_join_it() -> None:
+    world = World()
+    world.lasting = stale(0, 2)
+    assert [news.subject for news in await world.minute()] == ["plan-0/capacity", "plan-1/capacity"]
+    world.lasting = stale(0, 100)
+    assert [news.headline[:13] for news in await world.minute()] == ["100 resources"]
+    world.lasting = stale(1, 100)
+    assert [news.subject for news in await world.minute(30)] == ["plan-0/capacity"]
+    world.lasting = []
+    assert len(await world.minute(30)) == 2
+
+
+@pytest.mark.parametrize(("unread", "ends"), [(3, True), (4, False)])
+async def test_a_cause_does_not_end_while_many_resources_cannot_be_read(
+    unread: int, ends: bool
+) -> None:
+    world = World()
+    world.lasting = stale(0, 100)
+    await world.minute()
+    names = [f"plan-{number}" for number in range(unread)]
+
+    async def source(_since: datetime, _now: datetime) -> Observed:
+        return Observed((), (), names)
+
+    world.now += 30 * MINUTE
+    sources = {"world": source}
+    sent = await flow.send_due_notifications(sources, world.records, world.recipient, INTERVALS)
+    assert sent == ends
+
+
+@pytest.mark.parametrize(("count", "messages"), [(10, 10), (11, 1), (200, 1)])
+async def test_more_than_ten_events_of_a_kind_in_one_run_are_one_message(
+    count: int, messages: int
+) -> None:
+    world = World()
+    for number in range(count):
+        world.happen(f"2 → {number}", subject=f"plan-{number}")
+    world.happened = [replace(each, text=f"why {each.subject}") for each in world.happened]
+    world.happen("poison", NewsKind.POISON, "plan-0")
+    sent = await world.minute()
+    assert [news.kind for news in sent] == [NewsKind.SCALED] * messages + [NewsKind.POISON]
+    if messages == 1:
+        assert sent[0].headline == f"plan-0 2 → 0 (and {count - 1} more of this kind)"
+        assert sent[0].text.startswith("why plan-0. The others are plan-1, plan-2, ")
+    assert await world.minute(60) == [], "each was handled"
+
+
 async def test_a_source_that_fails_ends_no_condition_and_hides_no_other_source() -> None:
     world = World()
     world.lasting = [STALE]
@@ -267,22 +339,19 @@ FAILED = Recommendation(5, "the policy raised KeyError: 'x'; holding", "error")
         ([(5, 90), (5, 0)], replace(DESIRING_MORE, current=4), []),
         ([(5, 90), (5, 0)], replace(DESIRING_MORE, candidates=(FAILED,)), []),
         ([(6, 90), (6, 0)], DESIRING_MORE, ["plan-1: at its maximum of 5 for 90 min"]),
-        ([(5, 90), (5, 0)], line(EntryKind.CONFIRMED), []),
     ],
 )
 def test_a_resource_long_at_its_maximum_is_reported_while_its_rule_desires_no_less(
     capacities: list[tuple[int, float]], newest: LogEntry, headlines: list[str]
 ) -> None:
-    older = line(EntryKind.DECISION, 60, candidates=(Recommendation(9, "more"),))
-    lines = [newest] if newest.kind is EntryKind.CONFIRMED else [newest, older]
-    snapshot = Snapshot("plan-1", state_with(*capacities), NOW)
-    reported = conditions(resource(), snapshot, lines, 30)
+    snapshot = Snapshot("plan-1", state_with(*capacities), NOW, decided=newest)
+    reported = conditions(resource(), snapshot, 30)
     assert [each.what for each in reported if each.kind] == headlines
 
 
 def test_a_resource_with_a_fixed_capacity_is_never_reported_as_at_its_maximum() -> None:
-    snapshot = Snapshot("plan-1", state_with((5, 90), (5, 0)), NOW)
-    assert conditions(resource(limits=Limits(5, 5)), snapshot, [DESIRING_MORE], 30) == []
+    snapshot = Snapshot("plan-1", state_with((5, 90), (5, 0)), NOW, decided=DESIRING_MORE)
+    assert conditions(resource(limits=Limits(5, 5)), snapshot, 30) == []
 
 
 async def test_a_long_time_at_the_maximum_is_detected_beyond_the_lines_that_are_read() -> None:

@@ -251,16 +251,16 @@ async def test_many_conditions_with_one_cause_are_one_notification_and_end_as_on
                 await scaling_logic.process_samples(as_message(sent), fleet.resources, fleet.store)
         await fleet.notify()
     (stale,) = fleet.recipient.received
-    assert stale.headline.startswith("plan-0: no sample of capacity for ")
-    assert stale.headline.endswith(" (and 59 more like it)")
+    assert stale.headline.startswith("60 resources: no sample of capacity for ")
+    assert stale.headline.endswith(" min: plan-0, plan-1, plan-2 and 57 more")
     assert stale.text.startswith("The capacity of the plan was never read, so no decision is made.")
-    assert stale.text.endswith("plan-49/capacity, plan-50/capacity and 9 more.")
+    assert stale.data["count"] == 60
     for _ in range(5):
         fleet.now += 4 * MINUTE
         await fleet.decide()
         await fleet.notify()
     (over,) = [news for news in fleet.recipient.received if news.kind == "source.stale.over"]
-    assert over.headline == "plan-0/capacity: no longer source stale (and 59 more like it)"
+    assert over.subject == stale.subject == "several resources: no sample of capacity for N min"
 
 
 async def test_a_grouped_condition_that_could_not_be_recorded_is_sent_again() -> None:

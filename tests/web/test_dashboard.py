@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import re
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
@@ -12,13 +15,14 @@ import pytest
 from local.twins.autoscaling import MemoryStateStore
 from shared.autoscaling import Mode, Throughput
 from shared.autoscaling.deciding.decide import EntryKind, LogEntry
-from shared.autoscaling.flows import scaling_logic
-from shared.autoscaling.policy import Recommendation
+from shared.autoscaling.flows import notify, scaling_logic
+from shared.autoscaling.flows.status import AT_ONCE_MAX
+from shared.autoscaling.policy import Recommendation, Resource
 from shared.autoscaling.ports import Snapshot
 from shared.autoscaling.state import Override
 from shared.values.measurements import CAPACITY_METRIC, Metric, MetricValue
 from shared.values.samples import format_time
-from shared.web.board import Board, RecentLog, card, override, resources
+from shared.web.board import Board, RecentLog, card, override, overview, resources
 from shared.web.given import BODY_BYTES_MAX
 from shared.web.http import Reply, Request
 from shared.web.page import dashboard
@@ -56,6 +60,21 @@ class World:
         self.store = Counting(lambda: self.now)
         self.resource = resource()
         self.board = Board({"plan-1": self.resource}, self.store, RecentLog(self.store), 30)
+
+    async def fleet(self, count: int) -> dict[str, Resource]:
+        """Declare resources that have decided a few times."""
+        several = {name: resource(name) for name in (f"plan-{n}" for n in range(1, count + 1))}
+        self.board = replace(self.board, resources=several)
+        for _ in range(5):
+            self.now += timedelta(minutes=1)
+            await self.decide(list(several))
+        return several
+
+    async def decide(self, names: Sequence[str]) -> None:
+        for name in names:
+            read = {CAPACITY_METRIC: 2.0, "backlog": 50.0}
+            sent = [Metric(name, each, MetricValue(self.now, read[each])) for each in read]
+            await scaling_logic.process_samples(as_message(*sent), self.board.resources, self.store)
 
     async def minute(self, backlog: float = 200) -> None:
         self.now += timedelta(minutes=1)
@@ -144,20 +163,76 @@ async def test_a_second_request_reads_only_the_new_lines(world: World) -> None:
 
 
 async def test_a_refresh_of_the_page_reads_each_state_and_each_log_once(world: World) -> None:
-    several = {name: resource(name) for name in ("plan-1", "plan-2", "plan-3")}
-    world.board = replace(world.board, resources=several)
-    for name, declared in several.items():
-        line = LogEntry(name, NOW, EntryKind.DECISION, "d-1", f"why {name}", current=2, desired=2)
-        await world.store.record(line)
-        for value in (2.0, 3.0):
-            world.now += timedelta(seconds=1)
-            sent = Metric(name, CAPACITY_METRIC, MetricValue(world.now, value))
-            await scaling_logic.process_samples(as_message(sent), {name: declared}, world.store)
+    several = await world.fleet(3)
     for query in ({}, {"live": "true"}):
         world.store.states_read = world.store.logs_read = 0
         text = (await dashboard(Request(query=query), world.board)).body
         assert (world.store.states_read, world.store.logs_read) == (3, 3)
-        assert all(f"why {name}" in text for name in several)
+        assert all(f'data-resource="{name}"' in text for name in several)
+        assert '<h2 id="all">' not in text
+
+
+async def test_of_many_resources_only_the_logs_of_those_shown_in_detail_are_read(
+    world: World,
+) -> None:
+    several = await world.fleet(30)
+    for number in (7, 20, 21, 22, 23, 24, 25):  # each is wrong
+        world.store.override(f"plan-{number}", Override(Mode.PAUSED, "x"))
+    world.now += timedelta(minutes=4)
+    await world.decide([name for name in several if name not in ("plan-9", "plan-8")])
+    shown: list[tuple[dict[str, str], list[str]]] = [
+        ({}, ["plan-8", "plan-9"]), ({"resource": "plan-17"}, ["plan-17"]), ({"resource": ""}, []),
+    ]  # fmt: skip
+    for query, cards in shown:
+        world.store.states_read = world.store.logs_read = 0
+        body = (await dashboard(Request(query={**query, "live": "true"}), world.board)).body
+        found = re.findall(r'data-resource="([^"]+)"', body)
+        assert found == (cards or ["plan-8", "plan-9"])
+        assert (world.store.states_read, world.store.logs_read) == (30, len(found))
+        assert '<h2 id="all">30 resources' in body
+        rows = re.findall(r'<a id="row-[^"]+" href="\?resource=([^"]+)"', body)
+        assert sorted(rows) == sorted(several)
+        assert rows[:3] == ["plan-8", "plan-9", "plan-7"], "the most severe first"
+    for serve in (resources, dashboard):
+        world.store.states_read = world.store.logs_read = 0
+        answer = await serve(Request(query={"resource": "plan-99"}), world.board)
+        assert ("and 10 more" in answer.body) == (serve is dashboard)
+        assert (answer.status, world.store.logs_read) == (
+            (200, 0) if serve is resources else (404, 0)
+        )
+
+
+async def test_no_more_than_a_few_resources_are_read_at_a_time(world: World) -> None:
+    several = await world.fleet(100)
+    waiting, most = 0, 0
+    load = world.store.load
+
+    async def slow(resource_name: str) -> Snapshot:
+        nonlocal waiting, most
+        waiting += 1
+        most = max(most, waiting)
+        await asyncio.sleep(0)
+        waiting -= 1
+        return await load(resource_name)
+
+    world.store.load = slow  # type: ignore[method-assign]
+    for read in (
+        dashboard(Request(), world.board),
+        resources(Request(), world.board),
+        notify.collect_news(several.values(), world.store, NOW, world.now, 30),
+    ):
+        most = 0
+        await read
+        assert 1 < most <= AT_ONCE_MAX
+
+
+async def test_the_notifier_reads_each_state_once_and_of_the_logs_only_changes(
+    world: World,
+) -> None:
+    several = await world.fleet(30)
+    world.store.states_read = world.store.lines_read = 0
+    await notify.collect_news(several.values(), world.store, NOW, world.now, 30)
+    assert (world.store.states_read, world.store.lines_read) == (30, 0)
 
 
 async def test_the_page_and_the_json_show_the_same_status_however_old_the_newest_decision_is(
@@ -169,7 +244,8 @@ async def test_the_page_and_the_json_show_the_same_status_however_old_the_newest
             await world.store.record(line)
         for age in (timedelta(minutes=1), timedelta(days=9), timedelta(minutes=-20_000)):
             world.now += age  # the last one sets the clock of the store back
-            shown = await card(world.board, world.resource, 3)
+            seen = await overview(world.board, world.resource)
+            shown = await card(world.board, world.resource, seen, 3)
             assert shown.content["status"] == await world.get("resources/plan-1")
 
 

@@ -71,6 +71,19 @@ async def test_a_resource_that_cannot_be_read_shows_the_reason_and_hides_no_othe
     assert "hunter2" not in reply.body
 
 
+@pytest.mark.parametrize("hangs", [False, True])
+async def test_an_outage_of_all_resources_is_told_once_on_the_page_and_in_the_log(
+    hangs: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    names = [f"plan-{number}" for number in range(200)]
+    async with asyncio.timeout(SECONDS_MAX):
+        reply = await dashboard(Request(), board(Failing(set(names), hangs=hangs), *names))
+    assert reply.status == 503
+    assert reply.body.count("200 resources: cannot be shown now: ") == 1
+    (line,) = [text for text in caplog.messages if "request_failed" in text]
+    assert line.startswith("[request_failed] several resources: 200 resources: ")
+
+
 @pytest.mark.parametrize("query", [{}, {"live": "true"}])
 async def test_without_storage_the_page_is_a_503_with_the_reason_within_a_bounded_time(
     query: dict[str, str],
@@ -87,7 +100,7 @@ async def test_without_storage_the_page_is_a_503_with_the_reason_within_a_bounde
 
 
 def problems_of(of: ScalingState, **declared: Any) -> list[tuple[str, str]]:
-    found = conditions(resource(**declared), Snapshot("plan-1", of, NOW), [], 30)
+    found = conditions(resource(**declared), Snapshot("plan-1", of, NOW), 30)
     return [(each.severity, each.what) for each in found]
 
 

@@ -27,6 +27,7 @@ from shared.autoscaling.messages import PLAN_FIELD
 from shared.autoscaling.plan_facts import PlanFacts, PlanReading
 from shared.autoscaling.policy import Resource
 from shared.autoscaling.sources import PlanCapacity, Services, Source
+from shared.notifications.conditions import each_cause
 from shared.values.measurements import CAPACITY_METRIC, NOTHING, Metric, MetricValue
 from shared.values.samples import encode_metrics, together
 
@@ -81,6 +82,7 @@ async def collect(
         if type(distinct[key]) is PlanCapacity:
             readings.note(key, answer, now, services.now())
     collected, shown, plans = list[Metric](), list[SourceFailure](), dict[str, PlanFacts]()
+    skipped = list[tuple[str, str]]()
     for resource, named in wanted:
         keys = {name: _key(source) for name, source in named.items()}
         found = {name: answers[key] for name, key in keys.items() if key in answers}
@@ -90,11 +92,15 @@ async def collect(
                 plans[resource.name] = each.facts
         undated = readings.server_time(services.now())
         collected += counts.adjusted(resource, list(_samples(resource, found, undated)), failures)
-        for name in failures.keys() - counts.logged(resource) - readings.logged:
-            text = f"{name} could not be read, so it is skipped: {failures[name]}"
-            log_action(log, "source_failed", resource.name, text, logging.WARNING)
+        texts = [
+            f"{name} could not be read, so it is skipped: {failures[name]}"
+            for name in failures.keys() - counts.logged(resource)
+        ]
+        texts += readings.unread(keys[CAPACITY_METRIC], now)
+        skipped += [(resource.name, text) for text in texts]
         shown += [SourceFailure(resource.name, *each) for each in failures.items()]
-    readings.tell({_key(named[CAPACITY_METRIC]): each.name for each, named in wanted}, now)
+    for line in each_cause(skipped):
+        log_action(log, "source_failed", *line, logging.WARNING)
     visible = tuple(failure for failure in shown if failure.metric_name not in HELPERS)
     return Collection(tuple(collected), visible, plans)
 

@@ -6,20 +6,20 @@ import asyncio
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from datetime import datetime
+from functools import partial
 
 from shared.autoscaling.deciding.decide import EntryKind, LogEntry
 from shared.autoscaling.errors import StateUnreadable
 from shared.autoscaling.flows.poison import UNATTRIBUTED
-from shared.autoscaling.operating.conditions import ENTRIES, conditions, state_unreadable
+from shared.autoscaling.flows.status import AT_ONCE_MAX
+from shared.autoscaling.operating.conditions import conditions, state_unreadable
 from shared.autoscaling.policy import Resource
 from shared.autoscaling.ports import StateStore
 from shared.notifications.ports import Observed
 from shared.values.news import News, NewsKind, Severity
 
 ENTRIES_MAX = 20_000
-"""The most log entries that are read. Fifty metrics with a decision every 15 s write as many in an
-hour and a half.
-"""
+"""The most log entries of a resource that are read."""
 
 
 async def collect_news(
@@ -33,20 +33,21 @@ async def collect_news(
 
     Poison messages that name no declared resource are included.
     """
+    free = asyncio.Semaphore(AT_ONCE_MAX)
+    log_of = partial(store.log, limit=ENTRIES_MAX, since=since, changes_only=True)
 
     async def observed(resource: Resource) -> Observed:
-        entries = await store.log(resource.name, ENTRIES_MAX, since=since)
-        recent = list(events(entries))
-        try:
-            snapshot = replace(await store.load(resource.name), read_at=now)
-        except StateUnreadable as error:
-            return Observed(recent, [state_unreadable(resource.name, str(error))], [resource.name])
-        if not any(each.kind is EntryKind.DECISION for each in entries):
-            entries = await store.log(resource.name, ENTRIES)
-        return Observed(recent, conditions(resource, snapshot, entries, at_maximum_minutes))
+        async with free:
+            recent = list(events(await log_of(resource.name)))
+            try:
+                snapshot = replace(await store.load(resource.name), read_at=now)
+            except StateUnreadable as error:
+                unreadable = state_unreadable(resource.name, str(error))
+                return Observed(recent, [unreadable], [resource.name])
+        return Observed(recent, conditions(resource, snapshot, at_maximum_minutes))
 
     answers = await asyncio.gather(*map(observed, resources))
-    unattributed = events(await store.log(UNATTRIBUTED, ENTRIES_MAX, since=since))
+    unattributed = events(await log_of(UNATTRIBUTED))
     return Observed(
         [*[news for answer in answers for news in answer.events], *unattributed],
         [found for answer in answers for found in answer.conditions],

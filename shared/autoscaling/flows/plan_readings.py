@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Hashable, Iterable, Mapping, Set
+from collections.abc import Hashable, Iterable
 from datetime import UTC, datetime, timedelta
 
-from shared.autoscaling.flows.common import log_action
 from shared.autoscaling.flows.reading import Answer, Undated
 from shared.autoscaling.operating.staleness import CAPACITY_SECONDS_MAX
 from shared.autoscaling.sources import PLAN_READ_SECONDS
-from shared.values.measurements import CAPACITY_METRIC, span
+from shared.values.measurements import span
 
-log = logging.getLogger(__name__)
-
-NONE, TOLD_EVERY = timedelta(0), timedelta(minutes=1)
+NONE = timedelta(0)
 NEVER = datetime.min.replace(tzinfo=UTC)
-FEW = 3
-"""If more plans fail, one line tells of all."""
 SPENT = "the limit of requests to Azure Resource Manager is used up"
 
 
@@ -30,8 +24,8 @@ class PlanReadings:
         self._asked: dict[Hashable, datetime] = {}
         self._since: dict[Hashable, datetime] = {}
         """The time of the last reading, or of the first run that wanted one."""
-        self._failing: dict[Hashable, str] = {}
-        self._ran_at = self._told_at = NEVER
+        self._failing = set[Hashable]()
+        self._ran_at = NEVER
         self._ahead = NONE
 
     def due(self, plans: Iterable[Hashable], now: datetime) -> list[Hashable]:
@@ -54,10 +48,11 @@ class PlanReadings:
     def note(self, plan: Hashable, answer: Answer, now: datetime, ended: datetime) -> None:
         """Remember an answer of a run. One without samples was postponed, and changes nothing."""
         if isinstance(answer, str):
-            self._asked[plan], self._failing[plan] = now, answer
+            self._asked[plan] = now
+            self._failing.add(plan)
         elif answer:
             self._asked[plan] = self._since[plan] = now
-            self._failing.pop(plan, None)
+            self._failing.discard(plan)
             if not isinstance(answer[-1], Undated):
                 self._ahead = answer[-1].time - ended
 
@@ -65,24 +60,9 @@ class PlanReadings:
         """The time by the clock of Azure Resource Manager, as the last reading showed it."""
         return now + self._ahead
 
-    @property
-    def logged(self) -> Set[str]:
-        """The metrics whose failures ``tell`` logs."""
-        return {CAPACITY_METRIC} if len(self._failing) > FEW else frozenset()
-
-    def tell(self, names: Mapping[Hashable, str], now: datetime) -> None:
-        """Log in one line the plans that are not read, at most once a minute."""
-        late = span(CAPACITY_SECONDS_MAX)
-        unread = [
-            plan
-            for plan in names
-            if (self.logged if plan in self._failing else now - self._since[plan] > late)
-        ]
-        if not unread or NONE <= now - self._told_at < TOLD_EVERY:
-            return
-        self._told_at = now
-        first = min(unread, key=self._since.__getitem__)
-        why = next((self._failing[plan] for plan in unread if plan in self._failing), SPENT)
-        count = f"{len(unread)} plan{'s' * (len(unread) > 1)}"
-        text = f"not read, {names[first]} since {self._since[first]:%H:%M} UTC: {why}"
-        log_action(log, "plans_unread", count, text, logging.WARNING)
+    def unread(self, plan: Hashable, now: datetime) -> list[str]:
+        """Why the plan has not been read for long although nothing failed; empty if it was."""
+        since = self._since[plan]
+        if plan in self._failing or now - since <= span(CAPACITY_SECONDS_MAX):
+            return []
+        return [f"the plan has not been read since {since:%H:%M} UTC: {SPENT}"]

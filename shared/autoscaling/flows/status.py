@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from shared.autoscaling.errors import StateUnreadable
 from shared.autoscaling.operating import presenting
-from shared.autoscaling.operating.conditions import ENTRIES, conditions, state_unreadable
+from shared.autoscaling.operating.conditions import conditions, state_unreadable
 from shared.autoscaling.operating.shown import (
     DecisionEntry,
     ResourceStatus,
@@ -18,16 +18,20 @@ from shared.autoscaling.ports import StateStore
 
 ENTRIES_MAX = 1000
 """The most entries of the decision log in one reply."""
+AT_ONCE_MAX = 16
+"""The most resources that are read at a time."""
 
 
 async def read_all(
     resources: Iterable[Resource], store: StateStore, at_maximum_minutes: float
 ) -> list[ResourceStatus | ResourceUnreadable]:
     """The status of each resource; only the reason if its state cannot be read."""
+    free = asyncio.Semaphore(AT_ONCE_MAX)
 
     async def read(resource: Resource) -> ResourceStatus | ResourceUnreadable:
         try:
-            return await read_one(resource, store, at_maximum_minutes)
+            async with free:
+                return await read_one(resource, store, at_maximum_minutes)
         except StateUnreadable as error:
             found = state_unreadable(resource.name, str(error)).to_json()
             return {"name": resource.name, "error": str(error), "conditions": [found]}
@@ -39,12 +43,9 @@ async def read_one(
     resource: Resource, store: StateStore, at_maximum_minutes: float
 ) -> ResourceStatus:
     """The status of one resource, with its newest decision. Raises StateUnreadable."""
-    entries = await store.log(resource.name, ENTRIES)
     snapshot = await store.load(resource.name)
-    if entries and entries[0].time > snapshot.read_at:  # before the store's clock was set back
-        entries = await store.log(resource.name, ENTRIES_MAX)
-    found = conditions(resource, snapshot, entries, at_maximum_minutes)
-    return presenting.status(resource, snapshot, entries, found)
+    found = conditions(resource, snapshot, at_maximum_minutes)
+    return presenting.status(resource, snapshot, found)
 
 
 async def read_decisions(resource: Resource, store: StateStore, limit: int) -> list[DecisionEntry]:

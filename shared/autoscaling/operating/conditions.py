@@ -13,7 +13,6 @@ from shared.autoscaling.acting.activation import DEPLOYMENT, told
 from shared.autoscaling.deciding import clocks
 from shared.autoscaling.deciding.decide import (
     POLICY_UNANSWERED,
-    EntryKind,
     LogEntry,
     effective_mode,
     effective_override,
@@ -37,13 +36,11 @@ from shared.notifications.conditions import LastingCondition
 from shared.values.measurements import CAPACITY_METRIC
 from shared.values.news import NewsKind, Severity
 
-ENTRIES = 50
-"""The number of the newest log entries that are searched."""
 PENDING_MAX = timedelta(minutes=5)
 """Actions that are pending for longer are shown. App Service adds instances within a few minutes.
 """
 RECENT = timedelta(hours=1)
-"""Older log entries tell neither the age of the oldest item nor that entries cannot be read."""
+"""Older decisions do not tell the age of the oldest item."""
 CHECK = "Run python -m shared validate --connect to find the cause."
 DEPLOY = "Deploy the version of the app that wrote them, which can read them."
 
@@ -51,22 +48,19 @@ ERROR, WARNING, INFO = Severity.ERROR, Severity.WARNING, Severity.INFO
 
 
 def conditions(
-    resource: Resource, snapshot: Snapshot, entries: Sequence[LogEntry], at_maximum_minutes: float
+    resource: Resource, snapshot: Snapshot, at_maximum_minutes: float
 ) -> list[LastingCondition]:
-    """What is wrong at the time of the snapshot. ``entries`` are the newest log entries, newest
-    first.
-    """
-    now, name = snapshot.read_at, resource.name
-    state, entry = as_of(snapshot.state, now), newest(entries, now)
+    """What is wrong at the time of the snapshot, the most severe first."""
+    now, name, decided = snapshot.read_at, resource.name, snapshot.decided
+    state = as_of(snapshot.state, now)
     declared, resource = resource.limits, within_plan(resource, state)
-    decided = entry if entry and entry.kind is EntryKind.DECISION else None
     found = [
         *_action(state, decided, now),
         *_plan(resource, state, declared, now),
         *_silent(resource, state, now),
         *_disabled(resource, state, now),
         *_unfallen(resource, state, now),
-        *_unreadable(snapshot.unreadable, _until(entries, now), now),
+        *_unreadable(snapshot.unreadable),
         *_mode(resource, state, now),
     ]
     if decided is not None:
@@ -74,8 +68,13 @@ def conditions(
         found += _late(resource, state, decided, now)
         found += _at_maximum(resource, state, decided, now, timedelta(minutes=at_maximum_minutes))
     return [
-        replace(each, subject=f"{name}/{each.subject}".rstrip("/"), what=f"{name}: {each.what}")
-        for each in found
+        replace(
+            each,
+            subject=f"{name}/{each.subject}".rstrip("/"),
+            what=f"{name}: {each.what}",
+            resource=name,
+        )
+        for each in sorted(found, key=lambda each: each.rank)
     ]
 
 
@@ -83,18 +82,7 @@ def state_unreadable(name: str, reason: str) -> LastingCondition:
     """The condition that a row of the state cannot be read, so that no other one is known."""
     what = f"{name}: the state cannot be read, so nothing is decided"
     todo = "Deploy the version of the app that wrote the row, or correct or delete it."
-    return LastingCondition(name, ERROR, what, reason, todo, NewsKind.UNREADABLE)
-
-
-def newest(entries: Sequence[LogEntry], now: datetime) -> LogEntry | None:
-    """The newest decision until ``now``, or else the newest entry. The entries are newest first."""
-    seen = _until(entries, now)
-    decisions = (each for each in seen if each.kind is EntryKind.DECISION)
-    return next(decisions, next(iter(seen), None))
-
-
-def _until(entries: Sequence[LogEntry], now: datetime) -> Sequence[LogEntry]:
-    return ([each for each in entries if each.time <= now] or entries)[:ENTRIES]
+    return LastingCondition(name, ERROR, what, reason, todo, NewsKind.UNREADABLE, resource=name)
 
 
 def _policy(decided: LogEntry) -> Iterator[LastingCondition]:
@@ -267,17 +255,10 @@ def _waiting(
     return waited, "Check that the instances process items."
 
 
-def _unreadable(
-    rows: Sequence[str], entries: Sequence[LogEntry], now: datetime
-) -> Iterator[LastingCondition]:
+def _unreadable(rows: Sequence[str]) -> Iterator[LastingCondition]:
     if rows:
         what = f"decisions ignore {len(rows)} row(s) that cannot be read"
         yield LastingCondition("", WARNING, what, "; ".join(rows), DEPLOY, NewsKind.UNREADABLE)
-    broken = [each for each in entries if each.kind is EntryKind.UNREADABLE]
-    if recent := [each.reason for each in broken if now - each.time <= RECENT]:
-        many = "entry" if len(recent) == 1 else "entries"
-        what = f"{len(recent)} {many} of the decision log cannot be read"
-        yield LastingCondition("", WARNING, what, recent[0], DEPLOY)
 
 
 def _mode(resource: Resource, state: ScalingState, now: datetime) -> Iterator[LastingCondition]:

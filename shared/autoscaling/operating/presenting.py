@@ -24,7 +24,6 @@ from shared.autoscaling.deciding.guards import recent_changes
 from shared.autoscaling.deciding.samples import known_capacity
 from shared.autoscaling.learning.backlogs import AGE_AT_MOST, age_minutes
 from shared.autoscaling.learning.throughput import rate_estimate
-from shared.autoscaling.operating.conditions import newest
 from shared.autoscaling.operating.overrides import described
 from shared.autoscaling.operating.shown import (
     CandidateShown,
@@ -61,12 +60,10 @@ Shown = dict[str, Any]
 def status(
     resource: Resource,
     snapshot: Snapshot,
-    entries: Sequence[LogEntry],
     found: Iterable[LastingCondition],
 ) -> ResourceStatus:
     """The status of a resource: capacity, desired state, mode, override, rate per instance,
-    metrics, the newest decision, and what is wrong (``found``). ``entries`` are the newest entries
-    of the log.
+    metrics, the newest decision, and what is wrong (``found``).
     """
     state, now = as_of(snapshot.state, snapshot.read_at), snapshot.read_at
     mode, mode_reason = effective_mode(resource, state, now)
@@ -74,7 +71,6 @@ def status(
     desired, override, rules = state.desired, effective_override(state, now), state.rules
     estimate = rate_estimate(resource.throughput, state.learned)
     silent = silences(resource, state, now)
-    decided = newest(entries, now)
     return {
         "name": resource.name,
         "target": shown(PlanShown, resource.target, format_time),
@@ -97,7 +93,7 @@ def status(
         if estimate
         else None,
         "metrics": list(_metrics(resource, state, silent, now)),
-        "newest": decision_entry(decided) if decided else None,
+        "newest": decision_entry(snapshot.decided) if snapshot.decided else None,
         "unreadable": list(snapshot.unreadable),
         "conditions": [each.to_json() for each in found],
     }

@@ -167,7 +167,7 @@
     if (parts(fetched) !== parts(document) && !document.activeElement?.closest("form")) return location.reload();
     const changed = new Set();
     const open = new Set([...document.querySelectorAll("details[open][id]")].map(line => line.id));
-    const focus = document.activeElement?.closest("details[id]")?.id;
+    const focus = document.activeElement?.closest("details[id], a[id]")?.id;
     for (const old of document.querySelectorAll("[data-live]")) {
       const fresh = fetched.querySelector(`[data-live="${CSS.escape(old.dataset.live)}"]`);
       if (!fresh || fresh.innerHTML === old.innerHTML) continue;
@@ -179,7 +179,8 @@
       for (const line of old.querySelectorAll("details[id]")) line.open = open.has(line.id);
       old.scrollTop = top;
     }
-    if (focus && document.activeElement === document.body) document.getElementById(focus)?.querySelector("summary").focus({ preventScroll: true });
+    const lost = focus && document.activeElement === document.body && document.getElementById(focus);
+    if (lost) (lost.querySelector("summary") || lost).focus({ preventScroll: true });
     for (const card of changed) drawCard(card);
   }
 
@@ -233,11 +234,12 @@
     }
   });
 
-  for (const link of document.querySelectorAll("a[data-span]")) {
-    const query = new URLSearchParams(location.search);
-    query.set("hours", new URLSearchParams(link.search).get("hours"));
+  for (const kind of ["click", "auxclick"]) document.addEventListener(kind, event => {  // keeps the other parameters
+    const link = event.target.closest("a[href^='?']"), query = new URLSearchParams(location.search);
+    if (!link) return;
+    for (const [name, value] of new URLSearchParams(link.search)) query.set(name, value);
     link.search = query;
-  }
+  });
   if (code) for (const link of document.querySelectorAll("a[data-keyed]")) link.search = new URLSearchParams({ code });
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", drawAll);
   let resized;

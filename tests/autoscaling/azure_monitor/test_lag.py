@@ -103,7 +103,7 @@ def test_the_page_calls_a_metric_silent_when_decisions_do() -> None:
 
 def shown(source: Source) -> dict[str, Any]:
     snapshot = Snapshot("plan-1", known(240), NOW)
-    status = presenting.status(workers(source), snapshot, [], [])
+    status = presenting.status(workers(source), snapshot, [])
     (metric,) = status["metrics"]
     return dict(metric)
 

@@ -158,7 +158,7 @@ class Clocks:
     async def told(self) -> str:
         """The condition that the clocks differ; empty if there is none."""
         snapshot = await self.store.load("plan-1")
-        found = conditions(self.resources["plan-1"], snapshot, [], 30)
+        found = conditions(self.resources["plan-1"], snapshot, 30)
         return next((each.what for each in found if each.subject == "plan-1/clock"), "")
 
 

@@ -203,11 +203,11 @@ def test_overrides_and_limits_still_apply(
 def test_the_condition_is_told_once_and_ends_with_the_first_count_of_an_active_entity() -> None:
     metrics = {"orders": ORDERS, "dead": ServiceBusQueue("orders", "dead_letter")}
     declared, held = resource(policy=THRESHOLD, metrics=metrics), closed(dead=kept((0,), 5))
-    told = conditions(declared, Snapshot("plan-1", held, NOW, {}), [], 30)
+    told = conditions(declared, Snapshot("plan-1", held, NOW, {}), 30)
     assert [each.subject for each in told if "ReceiveDisabled" in each.what] == ["plan-1/entity"]
     both = {name: Window((*held.histories[name].samples[:-1], sample(5))) for name in metrics}
     active = replace(held, histories={**held.histories, **both})
-    told = conditions(declared, Snapshot("plan-1", active, NOW, {}), [], 30)
+    told = conditions(declared, Snapshot("plan-1", active, NOW, {}), 30)
     assert [each for each in told if each.subject == "plan-1/entity"] == []
 
 

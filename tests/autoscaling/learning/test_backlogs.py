@@ -122,7 +122,7 @@ def test_the_oldest_item_may_be_as_old_as_the_last_one_that_was_seen_to_be_finis
     _, working = run(declared, 30, stopped_after(31))
     assert all(step.decision and AGE_AT_MOST not in step.decision.evidence for _, step in working)
     snapshot = Snapshot("plan-1", held, NOW)
-    (found,) = conditions(declared, snapshot, [], 30)
+    (found,) = conditions(declared, snapshot, 30)
     news = found.news(NOW)
     headline = "plan-1: backlog has not fallen for 120 min"
     assert (news.kind, news.headline) == ("backlog.not.falling", headline)
@@ -138,7 +138,7 @@ def test_only_the_facts_are_stated_while_the_capacity_cannot_rise(
 ) -> None:
     declared = worker(**changes)
     held, _ = run(declared, 60, stopped_after(30), capacity=capacity)
-    found = conditions(declared, Snapshot("plan-1", held, NOW), [], 300)
+    found = conditions(declared, Snapshot("plan-1", held, NOW), 300)
     (condition,) = [each for each in found if each.severity is not Severity.INFO]
     assert condition.what == "plan-1: backlog has not fallen for 30 min"
     assert condition.meaning.endswith("UTC or later.") or not condition.meaning

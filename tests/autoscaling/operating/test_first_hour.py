@@ -88,7 +88,7 @@ def test_the_status_says_which_throughput_is_at_work_and_how_sure_it_is() -> Non
     def estimate(learned: Learned, rate: float | None = None) -> Any:
         known = replace(state([50] * 6), learned=learned)
         shown = presenting.status(
-            workers(throughput=Throughput(rate)), Snapshot("plan-1", known, NOW), [], []
+            workers(throughput=Throughput(rate)), Snapshot("plan-1", known, NOW), []
         )
         return shown["estimate"]
 

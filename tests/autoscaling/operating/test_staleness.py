@@ -37,7 +37,7 @@ def silent_for(seconds: float, name: str = "finished", backlog: float = 50) -> S
 
 
 def stale_conditions(declared: Resource, of: ScalingState) -> list[tuple[str, str]]:
-    found = conditions(declared, Snapshot("plan-1", of, NOW), [], 30)
+    found = conditions(declared, Snapshot("plan-1", of, NOW), 30)
     return [(each.subject, each.meaning) for each in found if each.kind]
 
 
@@ -75,7 +75,7 @@ def test_a_count_is_stale_only_after_its_usual_lag_or_its_own_time(
 ) -> None:
     declared, late = replace(COUNTING, guards=guards), silent_for(seconds)
     assert bool(stale_conditions(declared, late)) is stale
-    status = presenting.status(declared, Snapshot("plan-1", late, NOW), [], [])
+    status = presenting.status(declared, Snapshot("plan-1", late, NOW), [])
     assert [metric["stale"] for metric in status["metrics"]] == [False, stale]
 
 
@@ -98,7 +98,7 @@ def test_the_count_that_the_app_adds_by_itself_is_never_stale() -> None:
     assert COMPLETED in counted.metrics
     assert stale_conditions(counted, state([50] * 6)) == []
     assert stale_conditions(counted, silent_for(7200, COMPLETED)) == []
-    status = presenting.status(counted, Snapshot("plan-1", state([50] * 6), NOW), [], [])
+    status = presenting.status(counted, Snapshot("plan-1", state([50] * 6), NOW), [])
     assert [metric["stale"] for metric in status["metrics"]] == [False, False]
 
 
@@ -114,7 +114,7 @@ def test_a_declared_count_of_azure_monitor_is_not_stale_while_no_messages_arrive
     )
     for night in (state([0] * 6), silent_for(36_000, backlog=0)):
         assert stale_conditions(declared, night) == []
-        status = presenting.status(declared, Snapshot("plan-1", night, NOW), [], [])
+        status = presenting.status(declared, Snapshot("plan-1", night, NOW), [])
         assert [metric["stale"] for metric in status["metrics"]] == [False, False]
     own = replace(declared, guards=Guards(missing_by_metric={"finished": Missing(120)}))
     assert len(stale_conditions(own, silent_for(36_000))) == 1
@@ -184,12 +184,12 @@ def test_command_and_notification_state_the_same_effect_of_silence(
         kept[CAPACITY_METRIC] = Window((sample(2, capacity_age),))
     silent = ScalingState(kept, override=override)
     snapshot = Snapshot("plan-1", silent, NOW)
-    found = conditions(declared, snapshot, [], 30)
+    found = conditions(declared, snapshot, 30)
     told = {each.subject: each.news(NOW).text for each in found if each.kind}
     check = "Run python -m shared validate --connect to find the cause."
     assert told["plan-1/backlog"] == f"{of_metric} {check}"
     assert told.get("plan-1/capacity") == (of_capacity and f"{of_capacity} {check}")
-    shown = presenting.status(declared, snapshot, [], found)
+    shown = presenting.status(declared, snapshot, found)
     assert (shown["capacity_stale"], shown["metrics"][0]["stale"]) == (bool(of_capacity), True)
     tables.status([shown])
     printed = capsys.readouterr().out
