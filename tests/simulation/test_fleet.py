@@ -38,8 +38,8 @@ from tests.simulation.seeds import seeds
 from tests.simulation.virtual_time import VirtualLoop, run
 
 SEEDS, PLANS, SECONDS, FILL_AFTER = 4, 24, 900, 240
-LIMITS = {"reads": Limit(10, 1.0), "writes": Limit(8, 0.4)}
-"""As if 24 plans were 600: 25 reads and 10 writes a second for 600 plans."""
+LIMITS = {"reads": Limit(6, 0.6), "writes": Limit(5, 0.24)}
+"""As for 1,000 plans: 24 of them have a share of 6 reads, refilled with 0.6 a second."""
 UNREAD_SECONDS_MAX, ORDER_SECONDS_MAX = 120, 30
 COLLECT_SECONDS, RECONCILE_SECONDS, RETRIED_SECONDS, CHANGE_SECONDS = 15, 60, 15, 20
 FULL = 4_000.0
