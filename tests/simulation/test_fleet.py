@@ -18,7 +18,6 @@ from collections import Counter
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from importlib import import_module
-from importlib.util import find_spec
 from itertools import pairwise
 from types import ModuleType
 from typing import Any
@@ -32,6 +31,8 @@ from local.azure_apis.arm import ArmStandIn, RoleScope
 from local.azure_apis.limits import Limit
 from local.azure_apis.plans import P1V3, Plan, PlanId
 from local.twins.autoscaling import MemoryReader, MemoryStateStore
+from shared.azure import budget
+from shared.azure.budget import ArmBudget
 from shared.azure.transport import LoopbackTransport
 from tests.builders import NOW
 from tests.simulation.seeds import seeds
@@ -88,9 +89,7 @@ class World:
         self.random, self.arm = random.Random(seed), arm
         self.app, parts = module.app, module.app.scaling
         self.app.now = now
-        if find_spec("shared.azure.budget"):
-            budget = import_module("shared.azure.budget").ArmBudget
-            self.app.arm_budget = budget(asyncio.get_running_loop().time)
+        self.app.arm_budget = ArmBudget(asyncio.get_running_loop().time)
         self.store = parts.store = MemoryStateStore(now)
         self.sources = [each.metrics[fleet.METRIC_NAME] for each in self.app.resources.values()]
         backlogs = dict.fromkeys(self.sources, float(fleet.BETWEEN_THRESHOLDS))
@@ -189,9 +188,8 @@ def requests_stop_the_clock(monkeypatch: pytest.MonkeyPatch) -> None:
             loop.under_way -= 1
 
     monkeypatch.setattr(LoopbackTransport, "send", counted)
-    if find_spec("shared.azure.budget"):
-        sizes = {kind: (float(each.size), each.per_second) for kind, each in LIMITS.items()}
-        monkeypatch.setattr("shared.azure.budget.SIZES", sizes)
+    sizes = {kind: (float(each.size), each.per_second) for kind, each in LIMITS.items()}
+    monkeypatch.setattr(budget, "SIZES", sizes)
     monkeypatch.setenv(fleet.PLANS, str(PLANS))
     rules = import_module("bench.host_app.scaling_rules")
     monkeypatch.setitem(sys.modules, "scaling_rules", rules)

@@ -332,6 +332,8 @@ def reason_to_ignore(
         return f"epoch {action.epoch} was replaced by the decision of epoch {desired.epoch}"
     if not desired.pending:
         return f"epoch {action.epoch} is already {desired.status}"
+    if desired.retry_at is not None and now < desired.retry_at:  # another message was faster
+        return f"epoch {action.epoch} is tried again at {desired.retry_at:%H:%M:%S} UTC"
     if action.target != desired.target:
         return (
             f"the target of epoch {action.epoch} is {desired.target}, but the message says "

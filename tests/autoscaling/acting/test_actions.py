@@ -233,6 +233,8 @@ def test_a_change_in_part_counts_and_those_after_now_do_not() -> None:
         (action(), confirmed(5, target=3), "epoch 7 is already confirmed"),
         (action(), FAILED, "epoch 7 is already failed"),
         (action(target=9), desired(target=9), "9 is above the maximum of 5"),
+        (action(), desired(retry_at=ago(-1)), f"epoch 7 is tried again at {ago(-1):%H:%M:%S} UTC"),
+        (action(), desired(retry_at=NOW), None),
     ],
 )
 def test_only_the_pending_epoch_is_carried_out(
