@@ -193,7 +193,7 @@ class Safety:
             self._break(now, f"epoch {action.epoch} was carried out after it was {desired.status}")
         if not self.may_act(state, now):
             self._break(now, f"epoch {action.epoch} was carried out while paused")
-        if self._is_manual(self._capacity, desired):
+        if self._is_manual(self._capacity, desired, now):
             self._break(
                 now, f"epoch {action.epoch} overwrites the manual change to {self._capacity}"
             )
@@ -203,10 +203,12 @@ class Safety:
         """The plan's latest capacity."""
         return self._seen[-1][1] if self._seen else 0
 
-    def _is_manual(self, capacity: int, desired: Desired) -> bool:
+    def _is_manual(self, capacity: int, desired: Desired, now: datetime) -> bool:
         """Whether this capacity is a manual change that the app can detect and must respect."""
         respected = self.resource.on_manual_change is ManualChange.ADOPT
-        return respected and self.writer == "operator" and capacity not in _explained(desired)
+        ends_at = desired.requested_at + timedelta(seconds=self.timing.deadline_seconds)
+        explained = _explained(desired, earlier_may_follow=now <= ends_at)
+        return respected and self.writer == "operator" and capacity not in explained
 
     def may_act(self, state: ScalingState, now: datetime) -> bool:
         override = state.override
@@ -307,7 +309,7 @@ class Safety:
         settled = before.target == capacity and not (before.pending and before.superseded)
         if settled and after.status is not ActionStatus.CONFIRMED:
             self._break(now, f"epoch {after.epoch} is {after.status}, but the plan has {capacity}")
-        if self._is_manual(capacity, before) and after.target != capacity:
+        if self._is_manual(capacity, before, now) and after.target != capacity:
             self._break(now, f"epoch {after.epoch} ignores the manual change to {capacity}")
         if after is before and active:
             self._sent_again(before, capacity, now)
@@ -353,11 +355,13 @@ def _requested(desired: Desired) -> int:
     return desired.target if desired.given_up is None else desired.given_up
 
 
-def _explained(desired: Desired) -> Collection[int]:
+def _explained(desired: Desired, *, earlier_may_follow: bool) -> Collection[int]:
     """The capacities that the app's own actions may have set: while one of them may still take
     effect, all that lie on the way."""
     if desired.status is ActionStatus.CONFIRMED:
         own = [desired.target, _requested(desired)]
+        if earlier_may_follow and desired.superseded:
+            return range(min(*own, *desired.superseded), max(*own, *desired.superseded) + 1)
     else:
         last = desired.previous if desired.reached is None else desired.reached
         own = [last, desired.target, *desired.superseded]

@@ -290,8 +290,7 @@ def reopen(desired: Desired, capacity: int, now: datetime, actual: int | None = 
     """
     recorded = replace(desired, superseded=(*desired.superseded, capacity))
     if desired.status is not ActionStatus.CONFIRMED:
-        known = (desired.capacity, desired.target, *desired.superseded)
-        return desired if capacity in known else recorded
+        return desired if capacity in (desired.target, *desired.superseded) else recorded
     if not changed_by_hand(desired, capacity):
         return desired
     return replace(

@@ -402,9 +402,8 @@ def test_a_late_change_makes_a_confirmed_action_pending_again() -> None:
     ("last", "capacity"),
     [
         (confirmed(900, target=3), 3),
-        (desired(target=3), 2),
-        (desired(target=3, status=ActionStatus.FAILED), 2),
         (desired(target=3), 3),
+        (desired(target=3, superseded=(2,), status=ActionStatus.FAILED), 2),
     ],
 )
 def test_a_late_change_to_a_capacity_that_the_action_explains_does_not_reopen_it(
@@ -426,6 +425,14 @@ def test_a_late_change_by_the_app_beside_an_open_action_is_not_taken_for_a_manua
     assert reopen(late, 5, NOW) is late
 
 
+def test_a_late_change_back_to_the_previous_capacity_may_follow_the_confirmation() -> None:
+    """An order to six instances is delivered again while the next one, back to three, is open."""
+    late = reopen(desired(previous=6, target=3), 6, NOW)
+    undone = reconciled(confirm(late, NOW), 6)
+    assert undone.entry is not None
+    assert (undone.entry.kind, undone.action and undone.action.target) == (EntryKind.REOPENED, 3)
+
+
 def test_a_new_request_keeps_the_late_change_of_a_reopened_action_as_the_apps_own() -> None:
     """The decision uses an old capacity sample; only the reopened action has the actual one."""
     again = reopen(confirmed(900, target=5), 4, ago(60))
@@ -437,7 +444,6 @@ def test_a_late_change_back_from_what_was_reached_is_the_apps_own() -> None:
     for late in (3, 5):
         assert changed_by_hand(FILLING, late)
         assert not changed_by_hand(reopen(FILLING, late, NOW), late)
-    assert reopen(FILLING, 9, NOW) is FILLING
     again = reopen(IN_PART, 20, NOW)
     assert (again.target, again.previous, again.reached, again.given_up) == (9, 20, None, None)
 
