@@ -116,15 +116,11 @@ class Arena:
     @property
     def told(self) -> str:
         """How the world answers the rules, for reports."""
-        shown = "when instances work" if self.confirm_seconds is None else "after {:g} s"
-        parts = (
-            f"a sample every {self.sample_seconds} s",
-            f"number read {shown.format(self.confirm_seconds)}",
-            self.changes_per_hour and f"at most {self.changes_per_hour} changes an hour",
-            self.piece_instances and f"pieces of {self.piece_instances}",
-            self.variation and f"variation {self.variation}",
-        )
-        return ", ".join(part for part in parts if part)
+        confirm, most = self.confirm_seconds, self.changes_per_hour
+        shown = "when instances work" if confirm is None else f"after {confirm:g} s"
+        limit = f", at most {most} changes an hour" if most else ""
+        changed = f", variation {self.variation}" if self.variation else ""
+        return f"a sample every {self.sample_seconds} s, number read {shown}{limit}{changed}"
 
 
 def _at_least(name: str, value: float, bound: float) -> None:

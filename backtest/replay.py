@@ -290,7 +290,7 @@ def replay_workload(
 ) -> Replay:
     steps, step = arena.steps_per_minute, timedelta(seconds=arena.sample_seconds)
     world = world_of(arena, workload.arrivals, steps)
-    queue, plan, capacity = Queue(world), app.plan, list[int]()
+    items, queue, plan, capacity = world.items.tolist(), Queue(world), app.plan, list[int]()
     for minute, now in enumerate(workload.starts):
         if minute % PROGRESS_MINUTES == 0:
             progress(PROGRESS_MINUTES)
@@ -299,7 +299,7 @@ def replay_workload(
             app.begin(at, now)
             capacity.append(plan.capacity)
             backlog = queue.serve(at, plan.capacity)
-            seen = Seen(backlog, queue.finished, world.listed[at][0], queue.cpu)
+            seen = Seen(backlog, queue.finished, items[at], queue.cpu)
             passed = passed.then(seen)
             now += step  # noqa: PLW2901
             app.end(at, now, seen, _whole(passed, steps) if at % steps == steps - 1 else None)

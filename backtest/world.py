@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -80,76 +79,54 @@ def spread(arrivals: Floats, steps: int, seed: int) -> Floats:
     return found
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class World:
-    """Arrivals and what an instance can serve, by step. Both in items, or, where ``work`` differs,
-    in deliveries."""
+    """Arrivals, and what an instance can serve, by step. ``work`` counts deliveries of items."""
 
     items: Floats
     work: Floats
     served: Floats
 
-    @cached_property
-    def listed(self) -> list[tuple[float, float, float]]:
-        """Items, work and what an instance can serve, in each step."""
-        columns = self.items.tolist(), self.work.tolist(), self.served.tolist()
-        return list(zip(*columns, strict=True))
-
-    @cached_property
-    def arrived(self) -> Floats:
-        return np.concatenate(([0.0], np.cumsum(self.items)))
-
-    @cached_property
-    def completed(self) -> Floats:
-        """Of the items that have arrived, those that are completed once they have been served."""
-        poisoned = np.where(self.work > self.items, POISON_SHARE, 0.0)
-        return np.concatenate(([0.0], np.cumsum(self.items * (1 - poisoned))))
-
-    @cached_property
-    def work_arrived(self) -> Floats:
-        return np.concatenate(([0.0], np.cumsum(self.work)))
-
 
 def world_of(arena: Arena, arrivals: Floats, steps: int) -> World:
     """The world in so many steps a minute."""
-    items = spread(arrivals, steps, arena.seed)
-    rates = arena.instance_rate * speed(arena, len(arrivals)) / steps
-    work = items
+    work = items = spread(arrivals, steps, arena.seed)
     if arena.variation == POISON:
-        each = deliveries(arena, np.ones(len(arrivals)))
-        work = items * np.repeat(each, steps)
+        work = items * np.repeat(deliveries(arena, np.ones(len(arrivals))), steps)
+    rates = arena.instance_rate * speed(arena, len(arrivals)) / steps
     return World(items, work, np.repeat(rates, steps))
 
 
 class Queue:
     """The backlog, step by step, in a world."""
 
-    __slots__ = ("_done", "_waiting", "_world", "backlog", "cpu", "finished")
+    __slots__ = ("_completed", "_steps", "_totals", "_waiting", "backlog", "cpu", "finished")
 
     def __init__(self, world: World) -> None:
-        self._world = world
-        self._waiting = 0.0  # work, where backlog counts items
-        self._done = 0.0
-        self.backlog = 0.0
-        self.finished = 0.0
-        self.cpu = 0.0
+        self._steps = list(zip(world.work.tolist(), world.served.tolist(), strict=True))
+        self._waiting = self._completed = 0.0
+        self.backlog = self.finished = self.cpu = 0.0
+        self._totals: tuple[Floats, ...] = ()
+        if world.work is not world.items:
+            completed = np.where(world.work > world.items, 1 - POISON_SHARE, 1) * world.items
+            counted = (world.work, world.items, completed)
+            self._totals = tuple(np.concatenate(([0.0], np.cumsum(each))) for each in counted)
 
     def serve(self, step: int, capacity: int) -> float:
         """Serve one step and return the remaining backlog. ``cpu`` is a percentage."""
-        _, work, served = self._world.listed[step]
+        work, served = self._steps[step]
         waiting, able = self._waiting + work, served * capacity
-        self._waiting = waiting - able if waiting > able else 0.0
-        self.finished = waiting - self._waiting
+        self.backlog = self._waiting = waiting - able if waiting > able else 0.0
+        self.finished = waiting - self.backlog
         self.cpu = 100 * self.finished / able if able else 100.0 * (waiting > 0)
-        self.backlog = self._waiting
-        if self._world.work is not self._world.items:
+        if self._totals:
             self._count(step)
         return self.backlog
 
     def _count(self, step: int) -> None:
         """Count items, of which some are several deliveries: the oldest are served first."""
-        world, before = self._world, self._done
-        done = world.work_arrived[step + 1] - self._waiting
-        left = world.arrived[step + 1] - np.interp(done, world.work_arrived, world.arrived)
-        self._done = float(np.interp(done, world.work_arrived, world.completed))
-        self.backlog, self.finished = max(float(left), 0.0), self._done - before
+        work, items, completed = self._totals
+        done, before = work[step + 1] - self._waiting, self._completed
+        self.backlog = max(float(items[step + 1] - np.interp(done, work, items)), 0.0)
+        self._completed = float(np.interp(done, work, completed))
+        self.finished = self._completed - before
