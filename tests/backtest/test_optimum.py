@@ -14,7 +14,7 @@ from backtest.lower_bound import lower_bound
 from backtest.outcome import course
 from backtest.rivals import RIVALS
 from backtest.workload import load_workload
-from backtest.world import deliveries, speed
+from backtest.world import deliveries, speed, varied
 from tests.backtest.arenas import NASA, arena, bursty
 
 
@@ -108,6 +108,15 @@ def test_a_failing_solver_leads_to_a_low_but_valid_bound(
     monkeypatch.setattr("backtest.lower_bound.linprog", lambda *_, **__: Nothing)
     spec, load = arena(), bursty(7, 60)
     assert lower_bound(spec, load) <= cost(spec, load, clairvoyant(spec, load))
+
+
+@pytest.mark.parametrize("variation", ["halved", "hourly", "poison", "outage"])
+def test_the_optimum_is_also_close_to_the_bound_if_the_world_changes(variation: str) -> None:
+    trace = load_workload(NASA).part(1800, 2520)
+    spec = varied(Arena(usual_rate(trace.arrivals)), variation)
+    assert cost(spec, trace.arrivals, clairvoyant(spec, trace.arrivals)) <= 1.02 * lower_bound(
+        spec, trace.arrivals
+    )
 
 
 def test_on_real_traffic_the_optimum_is_close_to_the_bound_and_no_rival_is_below_it() -> None:
