@@ -7,7 +7,10 @@ the same arena as every other schedule, so J_dp is the cost of a schedule that r
 The program runs backwards, compiled by numba. Time is in minutes. Work is in whole cells of
 ``1/cells`` instance-minutes, so that transitions are exact integers:
 
-    backlog' = max(0, backlog + work[t] - cells·n)
+    backlog' = max(0, backlog + work[t] - served[t, n])
+
+served[t, n] is cells·n, unless the rate of an instance varies: then it is rounded so that the sum
+over the minutes in which n does not change errs by less than a cell.
 
 The state is the backlog above the minimum that any schedule could have (``floor[t]``, with all
 instances at all times), so that overload does not need a larger table.
@@ -23,6 +26,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 from backtest.arena import Arena, Floats, Schedule
+from backtest.world import deliveries, speed
 
 CELLS_PER_INSTANCE_MAX = 16
 """Finer cells change the cost of the schedule by less than its gap to the lower bound."""
@@ -34,7 +38,8 @@ LATE_MINUTES_MAX = 50
 
 
 def clairvoyant(arena: Arena, arrivals: Floats) -> Schedule:
-    """The best number of instances for each minute."""
+    """The best number of instances for each minute. It knows how the rate varies."""
+    arrivals = deliveries(arena, arrivals)
     if arena.late_penalty == 0:
         return np.full(len(arrivals), arena.min_instances)
     for cells in range(CELLS_PER_INSTANCE_MAX, 1, -1):
@@ -56,38 +61,42 @@ def _problem(arena: Arena, arrivals: Floats, cells: int) -> Problem:
     old = np.concatenate((np.zeros(age_limit), arrived[:-age_limit]))
     fresh = np.maximum(whole - old, 0.0)
     work = np.diff(whole, prepend=0)
-    floor = _floor(work, cells * arena.max_instances)
-    margin = cells * _late_instances(arena)
+    pace = speed(arena, len(arrivals))
+    options = np.arange(arena.min_instances, arena.max_instances + 1)
+    could = np.floor(np.outer(np.cumsum(pace), cells * options) + 1e-9).astype(np.int64)
+    served = np.diff(could, axis=0, prepend=0)
+    floor = _floor(work, served[:, -1])
+    margin = cells * _late_instances(arena, float(pace[pace > 0].min(initial=1)))
     return Problem(
         work=work,
         fresh=fresh,
         floor=floor,
         width=np.maximum(np.ceil(fresh).astype(np.int64) - floor, 0) + margin,
-        cells=cells,
+        served=served,
         late_cost=arena.late_penalty / cells,
         switch_cost=arena.switch_cost,
         min_instances=arena.min_instances,
-        options=arena.max_instances - arena.min_instances + 1,
+        options=len(options),
         stride=max(16, math.isqrt(len(work))),
     )
 
 
-def _floor(work: Schedule, served: int) -> Schedule:
+def _floor(work: Schedule, served: Schedule) -> Schedule:
     """The backlog with all instances at all times: max(0, backlog + work - served), unrolled."""
     balance = np.cumsum(work - served)
     return balance - np.minimum(np.minimum.accumulate(balance), 0)
 
 
-def _late_instances(arena: Arena) -> int:
+def _late_instances(arena: Arena, pace: float) -> int:
     """How much avoidable late work (instance-minutes) the table has room for.
 
     One more instance for one minute costs at most 1 + 2κ, and saves P for each minute that an
-    instance-minute of work would remain late. While an instance is available, such work is
-    therefore late for at most (1 + 2κ)/P minutes, rounded up, and in each of them up to the full
-    size of the plan may be missing. With a very small penalty, this margin is cut short, and the
-    schedule may cost more.
+    instance-minute of work would remain late; at a lower pace, it saves less. While an instance is
+    available, such work is therefore late for at most (1 + 2κ)/P minutes, rounded up, and in each
+    of them up to the full size of the plan may be missing. With a very small penalty, this margin
+    is cut short, and the schedule may cost more.
     """
-    late_minutes = (1 + 2 * arena.switch_cost) / arena.late_penalty
+    late_minutes = (1 + 2 * arena.switch_cost) / (arena.late_penalty * pace)
     return arena.max_instances * math.ceil(min(late_minutes, LATE_MINUTES_MAX))
 
 
@@ -102,8 +111,8 @@ class Problem(NamedTuple):
     """The lowest possible backlog at the end of each minute, in cells."""
     width: Schedule
     """How far the backlog may be above the floor, in cells."""
-    cells: int
-    """Cells that one instance serves in a minute."""
+    served: Schedule
+    """Cells that are served in each minute, by number of instances."""
     late_cost: float
     """The cost of one late cell for a minute."""
     switch_cost: float
@@ -146,9 +155,9 @@ def _wishes(
     """The cost from minute ``t`` to the end, for each number of instances in minute ``t``."""
     least, width = problem.floor[t], problem.width[t]
     fresh, late_cost = problem.fresh[t], problem.late_cost
-    left = backlog + problem.work[t] - problem.cells * problem.min_instances
+    left = backlog + problem.work[t]
     for k in range(len(wish)):
-        now = max(left - problem.cells * k, 0)
+        now = max(left - problem.served[t, k], 0)
         above = now - least
         if above > width:
             wish[k] = np.inf
@@ -197,7 +206,7 @@ def optimum(problem: Problem) -> Schedule:
             above = backlog - (problem.floor[t - 1] if t else 0)
             k = choice[t - start, above, k]
             schedule[t] = problem.min_instances + k
-            backlog = max(backlog + problem.work[t] - problem.cells * schedule[t], 0)
+            backlog = max(backlog + problem.work[t] - problem.served[t, k], 0)
     return schedule
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from random import Random
@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 
 from backtest.arena import Arena, Plan
 from backtest.progress import Progress
-from backtest.replay import App, Minute, Replay, in_arena, replay_workload
+from backtest.replay import App, Replay, Seen, in_arena, replay_workload
 from backtest.rules_file import Rules
 from backtest.safety import Safety
 from backtest.workload import Workload
@@ -48,7 +48,7 @@ class FaultRates:
 
     # for each sample
     sample_dropped: float = 0.05
-    # for each message with the samples of a minute
+    # for each message with the samples of a step
     sample_late: float = 0.05
     sample_doubled: float = 0.05
     # for each scale action
@@ -95,7 +95,8 @@ class FaultyApp(App):
         self._late_samples: list[tuple[int, list[Metric]]] = []
         self._late_actions: list[tuple[int, ScaleAction]] = []
         self._late_requests: list[tuple[int, int]] = []
-        self._blackout_until = self._outage_until = self._minute = -1
+        self._steps = arena.steps_per_minute
+        self._blackout_until = self._outage_until = self._step = -1
 
     # --- the state: every change is checked ---
 
@@ -113,52 +114,54 @@ class FaultyApp(App):
     def record_entries(self, entries: Sequence[LogEntry]) -> None:
         self._entries = entries
 
-    # --- a minute ---
+    # --- a step ---
 
-    def begin(self, minute: int, now: datetime) -> None:
-        self._minute, self.now = minute, now
-        for target in _due(self._late_requests, minute):
-            self.plan.order(target, minute - 1)
-        changed = self.plan.begin(minute)
-        self.safety.minute(self.plan.capacity, now, capacity_changed=changed)
-        if minute > self._outage_until:
+    def begin(self, step: int, now: datetime) -> None:
+        self._step = step
+        for target in _due(self._late_requests, step):
+            with suppress(CapacityDelayed):
+                self.plan.order(target, step - 1)
+        changed = self.plan.begin(step)
+        self.now = now + timedelta(seconds=changed or 0.0)
+        self.safety.minute(self.plan.shown, self.now, capacity_changed=changed is not None)
+        if step > self._outage_until:
             self._scalers.step()
 
-    def end(self, minute: int, now: datetime, seen: Minute) -> None:
-        self._minute, self.now = minute, now
+    def end(self, step: int, now: datetime, seen: Seen, whole: Seen | None) -> None:
+        self._step, self.now = step, now
         self._simulate_operators()
         self._simulate_outages()
-        if minute > self._outage_until:
-            for action in _due(self._late_actions, minute):
-                self.carry_out(action, minute, now)
-            for metrics in _due(self._late_samples, minute):
-                self.receive(metrics, minute, now)
-            super().end(minute, now, seen)
+        if step > self._outage_until:
+            for action in _due(self._late_actions, step):
+                self.carry_out(action, step, now)
+            for metrics in _due(self._late_samples, step):
+                self.receive(metrics, step, now)
+            super().end(step, now, seen, whole)
 
     def _simulate_operators(self) -> None:
         """Simulate operators: manual changes of the plan, and pauses of the app."""
-        if self._happens("changed_by_hand", self._rates.changed_by_hand):
+        if self._happens("changed_by_hand", self._rates.changed_by_hand / self._steps):
             capacity = self._random.randint(1, self._arena.max_instances + OUT_OF_BOUNDS_MAX)
-            if capacity != self.plan.capacity:
+            if capacity != self.plan.shown:
                 self.plan.set_by_hand(capacity)
                 self.safety.set_by_hand(capacity, self.now)
-        if self._happens("paused_by_hand", self._rates.paused_by_hand):
+        if self._happens("paused_by_hand", self._rates.paused_by_hand / self._steps):
             minutes = self._random.randint(1, self._rates.paused_minutes_max)
             until = self.now + timedelta(minutes=minutes)
             self.state = replace(self.state, override=Override(Mode.PAUSED, expires_at=until))
 
     def _simulate_outages(self) -> None:
         """Simulate blackouts of the sources, outages of the app, and scalers that are killed."""
-        rates, minute = self._rates, self._minute
-        if self._happens("blackouts", rates.blackout):
-            self._blackout_until = minute + self._random.randint(1, rates.blackout_minutes_max)
-        down = self._happens("outages", rates.outage)
+        rates, step = self._rates, self._step
+        if self._happens("blackouts", rates.blackout / self._steps):
+            self._blackout_until = step + self._later(rates.blackout_minutes_max)
+        down = self._happens("outages", rates.outage / self._steps)
         if down:
-            self._outage_until = minute + self._random.randint(1, rates.outage_minutes_max)
-        if down or self._happens("scalers_killed", rates.scalers_killed):
+            self._outage_until = step + self._later(rates.outage_minutes_max)
+        if down or self._happens("scalers_killed", rates.scalers_killed / self._steps):
             for action in self._scalers.kill():
                 self._record_abandoned(action.target)
-                self._late_actions.append((minute + self._later(), action))
+                self._late_actions.append((step + self._later(), action))
 
     def close(self) -> None:
         """Stop the scalers that are still running when the trace ends."""
@@ -166,13 +169,13 @@ class FaultyApp(App):
 
     # --- samples ---
 
-    def samples(self, now: datetime, seen: Minute) -> list[Metric]:
-        if self._minute <= self._blackout_until:
+    def samples(self, now: datetime, seen: Seen, whole: Seen | None) -> list[Metric]:
+        if self._step <= self._blackout_until:
             return []
-        rates, samples = self._rates, super().samples(now, seen)
+        rates, samples = self._rates, super().samples(now, seen, whole)
         read = [m for m in samples if not self._happens("samples_dropped", rates.sample_dropped)]
         if self._happens("samples_late", rates.sample_late):
-            self._late_samples.append((self._minute + self._later(), read))
+            self._late_samples.append((self._step + self._later(), read))
             return []
         return read * 2 if self._happens("samples_doubled", rates.sample_doubled) else read
 
@@ -182,12 +185,12 @@ class FaultyApp(App):
 
     # --- scale actions ---
 
-    def carry_out(self, action: ScaleAction, minute: int, now: datetime) -> None:
+    def carry_out(self, action: ScaleAction, step: int, now: datetime) -> None:
         """Deliver the message of an action: start a scaler for it, unless the message is lost."""
         if self._happens("actions_lost", self._rates.action_lost):
             return
         if self._happens("actions_doubled", self._rates.action_doubled):
-            self._late_actions.append((minute + self._later(), action))
+            self._late_actions.append((step + self._later(), action))
         if reason_to_ignore(self.resource, self.state, action, now) is not None:
             self.counts["actions_ignored"] += 1
         control = PlanControl(self._read, lambda capacity: self._change(action, capacity))
@@ -199,26 +202,26 @@ class FaultyApp(App):
     def _read(self) -> PlanReading:
         if self._happens("plan_unreadable", self._rates.plan_unreadable):
             raise CapacityDelayed("503")
-        return PlanReading(self.now, float(self.plan.capacity))
+        return PlanReading(self.now, float(self.plan.shown))
 
     async def _change(self, action: ScaleAction, capacity: int) -> int | None:
         """Delay the request, lose its reply, or let the plan accept or refuse it."""
         rates = self._rates
         self.safety.requested(action, capacity, self.state, self.now)
         slow = self._happens("actions_slow", rates.action_slow)
-        due = self._minute + (self._random.randint(1, rates.slow_minutes_max) if slow else 0)
+        due = self._step + (self._later(rates.slow_minutes_max) if slow else 0)
         if self._happens("replies_lost", rates.reply_lost):
             self._record_abandoned(capacity)
             self._late_requests.append((due + 1, capacity))
             raise CapacityDelayed("no answer, outcome unknown", maybe_done=True)
-        while self._minute < due:
-            await NextMinute()
+        while self._step < due:
+            await NextStep()
         if self._happens("actions_deferred", rates.action_deferred):
             raise CapacityDelayed("409: another operation runs")
         if self._happens("actions_refused", rates.action_refused):
             raise CapacityRefused("409: no instances available")
-        self.plan.order(capacity, self._minute)
-        return capacity if self.plan.capacity == capacity else None
+        self.plan.order(capacity, self._step)
+        return capacity if self.plan.shown == capacity else None
 
     def _record_abandoned(self, capacity: int) -> None:
         """Record that no scaler waits for the result of a request any more. The request may still
@@ -227,7 +230,7 @@ class FaultyApp(App):
         minutes = self._rates.slow_minutes_max + self._arena.dead_time_minutes + 1
         self.safety.abandoned(capacity, self.now + timedelta(minutes=minutes))
 
-    def reconcile(self, minute: int, now: datetime) -> None:
+    def reconcile(self, step: int, now: datetime) -> None:
         """Run the app's own reconciler, and check what must hold afterwards."""
         before = self.state.desired
         control = PlanControl(self._read, self._never)
@@ -240,15 +243,16 @@ class FaultyApp(App):
             return
         if before is not None and self.state.desired is not None:
             active = self.safety.may_act(self.state, now)
-            self.safety.reconciled(before, self.state.desired, self.plan.capacity, now, active)
+            self.safety.reconciled(before, self.state.desired, self.plan.shown, now, active)
         if action is not None:
-            self.carry_out(action, minute, now)
+            self.carry_out(action, step, now)
 
     async def _never(self, _: int) -> int | None:
         raise AssertionError("the reconciler must not change the capacity itself")
 
-    def _later(self) -> int:
-        return self._random.randint(1, self._rates.late_minutes_max)
+    def _later(self, minutes_max: int | None = None) -> int:
+        """Steps within so many minutes, or within the time that samples and actions may be late."""
+        return self._random.randint(1, self._steps * (minutes_max or self._rates.late_minutes_max))
 
     def _happens(self, fault: str, chance: float) -> bool:
         happens = self._random.random() < chance
@@ -256,10 +260,10 @@ class FaultyApp(App):
         return happens
 
 
-def _due(waiting: list[tuple[int, T]], minute: int) -> list[T]:
+def _due(waiting: list[tuple[int, T]], step: int) -> list[T]:
     """Remove and return the items that are due."""
-    due = [item for when, item in waiting if when <= minute]
-    waiting[:] = [(when, item) for when, item in waiting if when > minute]
+    due = [item for when, item in waiting if when <= step]
+    waiting[:] = [(when, item) for when, item in waiting if when > step]
     return due
 
 
@@ -296,8 +300,8 @@ def replay_with_faults(
 # --- the state, the plan and the running scalers, as the flows of the app see them ---------------
 
 
-class NextMinute(Awaitable[None]):
-    """Awaiting it suspends the scaler until the next minute."""
+class NextStep(Awaitable[None]):
+    """Awaiting it suspends the scaler until the next step."""
 
     def __await__(self) -> Generator[None, None, None]:
         yield
@@ -356,7 +360,7 @@ class PlanControl:
 
 
 class Scalers:
-    """The running scalers, oldest first. Each continues once a minute."""
+    """The running scalers, oldest first. Each continues once a step."""
 
     def __init__(self) -> None:
         self._running: list[tuple[ScaleAction, Coroutine[Any, Any, object]]] = []

@@ -17,7 +17,7 @@ For each window, work is in instance-minutes. w_t is the work that arrived from 
 window to the end of minute t, and s_t the part of it that is done by then:
 
     minimise    Σ n_t + κ·Σ (up_t + down_t) + P·Σ late_t + (w_end - s_end) + s_start
-    subject to  s_t - s_{t-1} ≤ n_t,   n_t - n_{t-1} = up_t - down_t,   late_t ≥ w_{t-L} - s_t
+    subject to  s_t - s_{t-1} ≤ pace_t·n_t,  n_t - n_{t-1} = up_t - down_t,  late_t ≥ w_{t-L} - s_t
                 s_t ≤ w_t,   minimum ≤ n_t ≤ maximum
 
 s_start is the (negative) work that the window inherits. The price is 1, because each piece of work
@@ -36,6 +36,7 @@ from scipy.optimize import linprog
 
 from backtest.arena import Arena, Floats
 from backtest.progress import ignore
+from backtest.world import deliveries, speed
 
 ROUNDING = 1e-9
 """Relative to the bound: sums of 10⁵ doubles of similar size err by less than 10⁻¹¹."""
@@ -77,10 +78,11 @@ class _Program:
 
 def lower_bound(arena: Arena, arrivals: Floats, progress: Callable[[int], None] = ignore) -> float:
     """J_lp: at most the cost of every schedule in the arena. ``progress`` receives minutes done."""
-    done = np.concatenate(([0.0], np.cumsum(arrivals / arena.instance_rate)))
+    work = deliveries(arena, arrivals) / arena.instance_rate
+    done, pace = np.concatenate(([0.0], np.cumsum(work))), speed(arena, len(arrivals))
     total = 0.0
     for window in _windows(arena, done):
-        total += _dual_bound(_program(arena, done, window))
+        total += _dual_bound(_program(arena, done, pace[window.start : window.end], window))
         progress(window.length)
     return total - abs(total) * ROUNDING
 
@@ -97,7 +99,7 @@ def _windows(arena: Arena, done: Floats) -> Iterator[_Window]:
         start = end
 
 
-def _program(arena: Arena, done: Floats, window: _Window) -> _Program:
+def _program(arena: Arena, done: Floats, pace: Floats, window: _Window) -> _Program:
     length, before = window.length, done[window.start]
     work = done[window.start + 1 : window.end + 1] - before
     old = done[np.maximum(np.arange(1, length + 1) + window.start - arena.age_limit_minutes, 0)]
@@ -105,7 +107,7 @@ def _program(arena: Arena, done: Floats, window: _Window) -> _Program:
     change = sparse.diags_array([np.ones(length), -np.ones(length - 1)], offsets=[0, -1])
     none, start = sparse.csr_array((length, length)), sparse.csr_array((length, 1))
     start_once = sparse.csr_array(([-1.0], ([0], [0])), shape=(length, 1))
-    served = sparse.hstack([-once, change, none, none, none, start_once])
+    served = sparse.hstack([-sparse.diags_array(pace), change, none, none, none, start_once])
     in_time = sparse.hstack([none, -once, -once, none, none, start])
     changes = sparse.hstack([change, none, none, -once, once, start]).tocsr()[1:]
     low, high = _bounds(arena, work, before)

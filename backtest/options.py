@@ -6,9 +6,10 @@ import argparse
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from backtest.arena import Arena, usual_rate
+from backtest.arena import ARENAS, Arena, usual_rate
 from backtest.errors import BadArena
 from backtest.workload import MISSING, Workload, load_workload
+from backtest.world import VARIATIONS, varied
 from local.demo.traces import add_reading, reading_of
 from shared.autoscaling.declaring import PLAN_CAPACITY_MAX
 from shared.values import text as texts
@@ -131,6 +132,35 @@ def add_arena(parser: argparse.ArgumentParser) -> None:
         default="keep",
         help="what a new order does to instances that are starting (default: %(default)s)",
     )
+    add(
+        "--arena",
+        choices=tuple(ARENAS),
+        default="production",
+        help="kind: one sample a minute, the number of instances is read when they work, and no "
+        "change is refused (default: %(default)s)",
+    )
+    add(
+        "--sample-seconds",
+        type=bounded(whole, 1, 60),
+        metavar="S",
+        help="time between two samples, which divides a minute (default: 15; kind: 60)",
+    )
+    add(
+        "--confirm-seconds",
+        type=bounded(texts.number, 0, 3600),
+        metavar="S",
+        help="time until Resource Manager shows an ordered number (default: 8; kind: until the "
+        "instances work)",
+    )
+    add("--variation", choices=tuple(VARIATIONS), help="let the world change: see docs/backtest.md")
+    add(
+        "--seed",
+        type=whole,
+        default=1,
+        metavar="N",
+        help="for the times of arrivals within a minute, the variation and the search of tune "
+        "(default: %(default)s)",
+    )
 
 
 def workload_of(options: argparse.Namespace, trace: Path) -> Workload:
@@ -146,7 +176,8 @@ def arena_of(options: argparse.Namespace, workload: Workload) -> Arena:
         raise BadArena("--instance-rate: a trace of CPU has no items. Leave the option out")
     if rate is None:
         rate = 1.0 if cpu else usual_rate(workload.arrivals)
-    return Arena(
+    given = {"sample_seconds": options.sample_seconds, "confirm_seconds": options.confirm_seconds}
+    arena = Arena(
         instance_rate=rate,
         dead_time_minutes=options.dead_time_minutes,
         age_limit_minutes=options.age_limit_minutes,
@@ -160,7 +191,10 @@ def arena_of(options: argparse.Namespace, workload: Workload) -> Arena:
         superseding=options.superseding,
         cpu=cpu,
         start_instances=None if start is None else min(max(start, low), high),
+        seed=options.seed,
+        **{**ARENAS[options.arena], **{k: v for k, v in given.items() if v is not None}},
     )
+    return varied(arena, options.variation) if options.variation else arena
 
 
 def bounded(

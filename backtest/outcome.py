@@ -8,6 +8,7 @@ import numpy as np
 from numba import njit
 
 from backtest.arena import Arena, Floats, Schedule
+from backtest.world import deliveries, world_of
 
 NEGLIGIBLE_WORK = 1e-6
 """Instance-minutes. Less late work than this is a rounding error of long sums."""
@@ -29,20 +30,30 @@ class Score:
     instance_hours: float
     actions: int
     reversals: int
+    actions_an_hour_max: int
 
 
 @dataclass(frozen=True, slots=True)
 class Course:
-    """A schedule and its effects, minute by minute."""
+    """A schedule, step by step, and its effects at the end of each minute. Work is in items."""
 
     capacity: Schedule
     backlog: Floats
     age_minutes: Floats
     late_work: Floats
 
+    @property
+    def steps_per_minute(self) -> int:
+        return len(self.capacity) // len(self.backlog)
+
+    @property
+    def by_minute(self) -> Floats:
+        """The mean capacity of each minute."""
+        return np.asarray(self.capacity.reshape(-1, self.steps_per_minute).mean(axis=1))
+
     def score(self, arena: Arena) -> Score:
-        changes = np.diff(self.capacity)
-        instance_minutes = float(self.capacity.sum())
+        changes, steps = np.diff(self.capacity), self.steps_per_minute
+        instance_minutes = float(self.capacity.sum()) / steps
         switching = arena.switch_cost * float(np.abs(changes).sum())
         late = float(self.late_work.sum())
         p50, p99 = np.percentile(self.age_minutes, (50, 99))
@@ -55,14 +66,17 @@ class Course:
             age_max=float(self.age_minutes.max()),
             instance_hours=instance_minutes / 60,
             actions=int((changes != 0).sum()),
-            reversals=_reversals(changes),
+            reversals=_reversals(changes, steps),
+            actions_an_hour_max=_most_within(np.flatnonzero(changes), 60 * steps),
         )
 
 
 def course(arena: Arena, arrivals: Floats, capacity: Schedule) -> Course:
-    """Replay a schedule in the arena."""
-    backlog = backlogs(arrivals, capacity, arena.instance_rate)
-    arrived = np.concatenate(([0.0], np.cumsum(arrivals)))
+    """Replay a schedule in the arena, in the schedule's own steps."""
+    steps = len(capacity) // len(arrivals)
+    world = world_of(arena, arrivals, steps)
+    backlog = backlogs(world.work, capacity, world.served)[steps - 1 :: steps]
+    arrived = np.concatenate(([0.0], np.cumsum(deliveries(arena, arrivals))))
     served = np.maximum(arrived[1:] - backlog, 0.0)
     return Course(
         capacity=capacity,
@@ -73,12 +87,12 @@ def course(arena: Arena, arrivals: Floats, capacity: Schedule) -> Course:
 
 
 @njit(cache=True)
-def backlogs(arrivals: Floats, capacity: Schedule, rate: float) -> Floats:
-    """The backlog at the end of each minute."""
+def backlogs(arrivals: Floats, capacity: Schedule, rates: Floats) -> Floats:
+    """The backlog at the end of each step."""
     left = np.empty(len(arrivals))
     backlog = 0.0
     for t in range(len(arrivals)):
-        waiting, served = backlog + arrivals[t], rate * capacity[t]
+        waiting, served = backlog + arrivals[t], rates[t] * capacity[t]
         backlog = waiting - served if waiting > served else 0.0
         left[t] = backlog
     return left
@@ -105,7 +119,13 @@ def _ages(arrived: Floats, served: Floats, backlog: Floats) -> Floats:
     return np.where(backlog > 0, np.maximum(age, 0.0), 0.0)
 
 
-def _reversals(changes: Schedule) -> int:
+def _most_within(times: Schedule, span: int) -> int:
+    """The most of these times within a span. The times are sorted."""
+    ends = np.searchsorted(times, times + span)
+    return int((ends - np.arange(len(times))).max(initial=0))
+
+
+def _reversals(changes: Schedule, steps: int) -> int:
     at = np.flatnonzero(changes)
     turned = np.sign(changes[at[1:]]) != np.sign(changes[at[:-1]])
-    return int((turned & (np.diff(at) <= REVERSAL_MINUTES)).sum())
+    return int((turned & (np.diff(at) <= REVERSAL_MINUTES * steps)).sum())

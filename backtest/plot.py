@@ -153,8 +153,8 @@ def _age(view: _View, mine: Course, axes: Axes) -> None:
 
 
 def _capacity(view: _View, mine: Course, axes: Axes) -> None:
-    best = view.mean(view.study.clairvoyant.capacity.astype(np.float64))
-    rules = view.mean(mine.capacity.astype(np.float64))
+    best = view.mean(view.study.clairvoyant.by_minute)
+    rules = view.mean(mine.by_minute)
     step: Any = "post" if view.stride == 1 else None
     style: Any = "steps-post" if view.stride == 1 else "default"
     axes.fill_between(view.times, best, step=step, color=BEST, alpha=0.4, linewidth=0)

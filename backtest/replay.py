@@ -1,7 +1,7 @@
 """Replay a trace through one resource's policy, in the app's own pure code.
 
 Nothing is decided here. Samples go through ``advance`` and orders through the life of ``actions``,
-minute by minute, just as in the flows of ``shared.autoscaling`` but without their storage.
+step by step, just as in the flows of ``shared.autoscaling`` but without their storage.
 """
 
 from __future__ import annotations
@@ -12,10 +12,11 @@ from datetime import datetime, timedelta
 from random import Random
 from typing import Literal
 
-from backtest.arena import Arena, Plan, Queue, Schedule, as_schedule
+from backtest.arena import Arena, Plan, Schedule, as_schedule
 from backtest.cpu import is_cpu
 from backtest.progress import ignore
 from backtest.workload import Workload
+from backtest.world import Queue, world_of
 from shared.autoscaling import AzureMonitorMetric, Limits, Resource
 from shared.autoscaling.acting.actions import (
     ActionTiming,
@@ -27,6 +28,7 @@ from shared.autoscaling.acting.actions import (
 )
 from shared.autoscaling.deciding.decide import Decision, EntryKind
 from shared.autoscaling.declaring import Goal, Mode, Throughput
+from shared.autoscaling.errors import CapacityDelayed
 from shared.autoscaling.sources import Source
 from shared.autoscaling.state import ScaleAction, ScalingState
 from shared.autoscaling.transition import advance
@@ -36,8 +38,8 @@ Feed = Literal["backlog", "finished", "incoming", "cpu", "0"]
 
 
 @dataclass(slots=True)
-class Minute:
-    """Items: left at the end of the minute, finished in it, and come in it. CPU in percent."""
+class Seen:
+    """Items: left at the end of a step or minute, finished in it, come in it. CPU in percent."""
 
     backlog: float
     finished: float = 0.0
@@ -46,6 +48,11 @@ class Minute:
 
     def of(self, feed: Feed) -> float:
         return 0.0 if feed == "0" else float(getattr(self, feed))
+
+    def then(self, later: Seen) -> Seen:
+        """Both as one. The CPU is summed."""
+        finished, incoming = self.finished + later.finished, self.incoming + later.incoming
+        return Seen(later.backlog, finished, incoming, self.cpu + later.cpu)
 
 
 def feeds(resource: Resource, arena: Arena) -> Mapping[str, Feed]:
@@ -95,6 +102,7 @@ COUNTS = AzureMonitorMetric(
     "CompleteMessage",
     "total",
 )
+COUNTED = ("finished", "incoming")
 LATE_MINUTES = (1, 4)
 """How late Azure Monitor publishes a minute, at least and at most."""
 
@@ -124,64 +132,81 @@ class App:
         self.rule_error = ""
         self.false_alarms = 0
         self._feeds = feeds(resource, plan.arena)
+        self._late = {name for name in self._feeds if self._is_late(name)}
         self._unpublished: list[tuple[datetime, Metric]] = []
         self._delays = Random(0)  # noqa: S311  reproducible delays, not secrets
 
-    def begin(self, minute: int, now: datetime) -> None:
-        """What was ordered for this minute is there, and the scaler reads it back."""
-        if self.plan.begin(minute):
-            self.arrived(now)
+    def begin(self, step: int, now: datetime) -> None:
+        """Instances that are due start, and the scaler reads the number back when it is shown."""
+        changed = self.plan.begin(step)
+        if changed is not None:
+            self.arrived(now + timedelta(seconds=changed))
 
-    def end(self, minute: int, now: datetime, seen: Minute) -> None:
-        """The collector takes its samples; the timer of the reconciler comes round."""
-        self.receive(self.samples(now, seen), minute, now)
-        self.reconcile(minute, now)
+    def end(self, step: int, now: datetime, seen: Seen, whole: Seen | None) -> None:
+        """The collector takes its samples; the timer of the reconciler comes round.
 
-    def samples(self, now: datetime, seen: Minute) -> list[Metric]:
+        ``whole`` is the minute that ends with this step, if one ends.
+        """
+        self.receive(self.samples(now, seen, whole), step, now)
+        self.reconcile(step, now)
+
+    def samples(self, now: datetime, seen: Seen, whole: Seen | None) -> list[Metric]:
         name = self.resource.name
-        metrics = [Metric(name, CAPACITY_METRIC, MetricValue(now, float(self.plan.capacity)))]
+        metrics = [Metric(name, CAPACITY_METRIC, MetricValue(now, float(self.plan.shown)))]
         for metric, feed in self._feeds.items():
-            sample = Metric(name, metric, MetricValue(now, seen.of(feed)))
-            metrics += self._published(sample, now) if self._is_late(metric) else [sample]
-        return metrics
+            if metric not in self._late:
+                metrics.append(Metric(name, metric, MetricValue(now, seen.of(feed))))
+            elif whole is not None:
+                self._publish(Metric(name, metric, MetricValue(now, whole.of(feed))), now)
+        return metrics + self._published(now) if self._late else metrics
 
     def _is_late(self, name: str) -> bool:
+        """True if Azure Monitor has the metric, as a value for each whole minute."""
         source = self.resource.source(name)
-        return source.series is not None and not source.pushed
+        counts = self.plan.arena.steps_per_minute > 1 and self._feeds[name] in COUNTED
+        return counts or (source.series is not None and not source.pushed)
 
-    def _published(self, sample: Metric, now: datetime) -> list[Metric]:
-        """What Azure Monitor has published since the minute before, with this minute to come."""
+    def _publish(self, sample: Metric, now: datetime) -> None:
         late = timedelta(minutes=self._delays.randint(*LATE_MINUTES))
         self._unpublished.append((now + late, sample))
+
+    def _published(self, now: datetime) -> list[Metric]:
+        """What Azure Monitor has published since the step before."""
         due = [each for at, each in self._unpublished if at <= now]
         self._unpublished = [each for each in self._unpublished if each[0] > now]
         return due
 
-    def receive(self, metrics: Sequence[Metric], minute: int, now: datetime) -> None:
+    def receive(self, metrics: Sequence[Metric], step: int, now: datetime) -> None:
         """What the function ``scaling_logic`` does with one message."""
-        step = advance(self.resource, self.state, metrics, now)
-        for state in (step.decided_on, step.state):  # one message may confirm, and decide anew
+        after = advance(self.resource, self.state, metrics, now)
+        for state in (after.decided_on, after.state):  # one message may confirm, and decide anew
             self.state = state or self.state
-        if step.decision is not None:
-            self.decided(step.decision)
-            if step.decision.applies and step.state.desired is not None:
-                self.orders.append(Order(minute, step.decision))
-                self.carry_out(action_of(self.resource.name, step.state.desired), minute, now)
+        if after.decision is not None:
+            self.decided(after.decision)
+            if after.decision.applies and after.state.desired is not None:
+                self.orders.append(Order(step // self.plan.arena.steps_per_minute, after.decision))
+                self.carry_out(action_of(self.resource.name, after.state.desired), step, now)
 
     def decided(self, decision: Decision) -> None:
         """Look at a decision; a policy that raises is held, and must not stay unseen here."""
         if not self.rule_error and decision.candidates and decision.candidates[0].failed:
             self.rule_error = f"{decision.reason} (first at {decision.time:%Y-%m-%d %H:%M})"
 
-    def carry_out(self, action: ScaleAction, minute: int, now: datetime) -> None:
+    def carry_out(self, action: ScaleAction, step: int, now: datetime) -> None:
         """What the function ``scaler`` does up to waiting for the plan."""
-        if reason_to_ignore(self.resource, self.state, action, now) is None:
-            self.plan.order(action.target, minute)
+        if reason_to_ignore(self.resource, self.state, action, now) is not None:
+            return
+        try:
+            self.plan.order(action.target, step)
+        except CapacityDelayed as error:
+            wait = error.retry_after_seconds
+            deferred = Settlement(EntryKind.DEFERRED, str(error), retry_after_seconds=wait)
+            self.settle(deferred, now)
 
     def arrived(self, now: datetime) -> None:
         """What the function ``scaler`` does when the plan has done what was asked for."""
         desired = self.state.desired
-        if desired is not None and self.plan.capacity == desired.target:
+        if desired is not None and self.plan.shown == desired.target:
             self.settle(Settlement(EntryKind.CONFIRMED, "capacity changed"), now)
 
     def settle(self, settlement: Settlement, now: datetime) -> None:
@@ -191,17 +216,17 @@ class App:
         if settled is not None:
             self.state = self.state.with_desired(settled)
 
-    def reconcile(self, minute: int, now: datetime) -> None:
+    def reconcile(self, step: int, now: datetime) -> None:
         """What the function ``reconciler`` does."""
         if self.state.desired is None:
             return
-        outcome = reconcile(self.resource, self.state, self.plan.capacity, now, self.timing)
+        outcome = reconcile(self.resource, self.state, self.plan.shown, now, self.timing)
         if outcome.desired is not None:
             self.state = self.state.with_desired(outcome.desired)
         if outcome.entry is not None and outcome.entry.kind is EntryKind.MANUAL_CHANGE:
             self.false_alarms += 1  # nobody but the app changes the plan here
         if outcome.action is not None:
-            self.carry_out(outcome.action, minute, now)
+            self.carry_out(outcome.action, step, now)
 
 
 PROGRESS_MINUTES = 1440
@@ -211,7 +236,7 @@ FINISHED = "finished"
 
 @dataclass(frozen=True, slots=True)
 class Replay:
-    """What the rules did: instances in each minute, and every order with its reason."""
+    """What the rules did: working instances in each step, and every order with its reason."""
 
     capacity: Schedule
     orders: Sequence[Order]
@@ -255,7 +280,7 @@ def replay(
     timing: ActionTiming = TIMING,
     progress: Callable[[int], None] = ignore,
 ) -> Replay:
-    """From the minimum of instances on, one decision per minute."""
+    """From the minimum of instances on, one decision per sample."""
     app = App(in_arena(resource, arena), Plan(arena), timing)
     return replay_workload(app, arena, workload, progress)
 
@@ -263,16 +288,23 @@ def replay(
 def replay_workload(
     app: App, arena: Arena, workload: Workload, progress: Callable[[int], None]
 ) -> Replay:
-    queue, plan = Queue(arena), app.plan
-    capacity: list[int] = []
-    began: datetime = workload.starts[0]
-    for minute, (arrivals, ends) in enumerate(zip(workload.listed, workload.ends, strict=True)):
-        app.begin(minute, began)
-        capacity.append(plan.capacity)
-        backlog = queue.serve(arrivals, plan.capacity)
-        cpu = 100 * queue.finished / (arena.instance_rate * plan.capacity)
-        app.end(minute, ends, Minute(backlog, queue.finished, arrivals, cpu))
-        began = ends
+    steps, step = arena.steps_per_minute, timedelta(seconds=arena.sample_seconds)
+    world = world_of(arena, workload.arrivals, steps)
+    items, queue, plan, capacity = world.items.tolist(), Queue(world), app.plan, list[int]()
+    for minute, now in enumerate(workload.starts):
         if minute % PROGRESS_MINUTES == 0:
             progress(PROGRESS_MINUTES)
+        passed = Seen(0.0)
+        for at in range(minute * steps, (minute + 1) * steps):
+            app.begin(at, now)
+            capacity.append(plan.capacity)
+            backlog = queue.serve(at, plan.capacity)
+            seen = Seen(backlog, queue.finished, items[at], queue.cpu)
+            passed = passed.then(seen)
+            now += step  # noqa: PLW2901
+            app.end(at, now, seen, _whole(passed, steps) if at % steps == steps - 1 else None)
     return Replay(as_schedule(capacity), app.orders, app.rule_error, app.false_alarms)
+
+
+def _whole(minute: Seen, steps: int) -> Seen:
+    return replace(minute, cpu=minute.cpu / steps)

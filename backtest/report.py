@@ -113,4 +113,5 @@ def _meaning(study: Study) -> str:
         f"J = instance-minutes + {a.switch_cost:g} per instance added or removed + "
         f"{a.late_penalty:g} per minute and instance-minute of work older than "
         f"{a.age_limit_minutes} min. More instances come {a.dead_time_minutes} min after the order."
+        f" {a.told[0].upper()}{a.told[1:]}."
     )

@@ -1,7 +1,8 @@
 """Well-known autoscalers in the same arena, each with settings that do it justice.
 
-They see what the rules see, once a minute: the backlog, what came in the minute (nobody else is
-told that), and the instances there are and are ordered. None of them goes through the app's guards
+They see, once a minute: the backlog, what came in the minute (nobody else is told that), and the
+instances that work and are ordered. Their orders are those of the rules: they take as long, and are
+refused as often. None of them goes through the app's guards
 but ``original``, which is the rule this project began with.
 """
 
@@ -10,13 +11,16 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from backtest.arena import Arena, Plan, Queue, Schedule, as_schedule
+from backtest.arena import Arena, Plan, Schedule, as_schedule
 from backtest.replay import replay
 from backtest.workload import Workload
+from backtest.world import Queue, world_of
 from shared.autoscaling import AppServicePlan, Cooldown, Resource, StorageQueue, Threshold
+from shared.autoscaling.errors import CapacityDelayed
 
 DRAIN_SHARE = 0.8
 """Rivals that aim at a backlog aim at one that is drained within 0.8·L: L is the limit itself."""
@@ -43,14 +47,17 @@ class Rival(Protocol):
 
 def race(arena: Arena, workload: Workload, rival: Rival) -> Schedule:
     """From the minimum of instances on, under the same start-up time as everybody."""
-    plan, queue = Plan(arena), Queue(arena)
+    steps = arena.steps_per_minute
+    plan, queue = Plan(arena), Queue(world_of(arena, workload.arrivals, steps))
     capacity: list[int] = []
     for minute, arrivals in enumerate(workload.listed):
-        plan.begin(minute)
-        capacity.append(plan.capacity)
-        backlog = queue.serve(arrivals, plan.capacity)
-        wanted = rival(Seen(backlog, arrivals, plan.capacity, plan.ordered))
-        plan.order(min(max(wanted, arena.min_instances), arena.max_instances), minute)
+        for step in range(minute * steps, (minute + 1) * steps):
+            plan.begin(step)
+            capacity.append(plan.capacity)
+            queue.serve(step, plan.capacity)
+        wanted = rival(Seen(queue.backlog, arrivals, plan.capacity, plan.ordered))
+        with suppress(CapacityDelayed):
+            plan.order(min(max(wanted, arena.min_instances), arena.max_instances), step)
     return as_schedule(capacity)
 
 

@@ -100,9 +100,6 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument(
         "--tries", type=tries, default=60, help="points to try (default: %(default)s)"
     )
-    parser.add_argument(
-        "--seed", type=whole, default=1, help="seed of the search (default: %(default)s)"
-    )
     add_arena(parser)
     return parser.parse_args(arguments)
 

@@ -170,6 +170,11 @@ SHAPES: Mapping[str, Callable[[Random], Floats]] = {
 }
 
 
+def constant(mean: float, minutes: int, seed: int) -> Floats:
+    """Items that arrive independently, always as many on average."""
+    return counted(np.random.default_rng([seed, len(SHAPES)]), np.full(minutes, mean))
+
+
 def traffic(shape: str, seed: int) -> Floats:
     """Items in each minute of ``DAYS`` days; the same for the same seed."""
     at = list(SHAPES).index(shape)

@@ -3,15 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from itertools import cycle
 
 from bench.measurement import Measurement
 from bench.repeats import calls_per_second
-from shared.autoscaling import AppServicePlan, Resource, ServiceBusSubscription, Threshold
+from shared.autoscaling import (
+    AppServicePlan,
+    QueueAge,
+    Resource,
+    ServiceBusSubscription,
+    Threshold,
+    Throughput,
+)
 from shared.autoscaling.deciding.counterfactual import explained
 from shared.autoscaling.deciding.decide import decide
 from shared.autoscaling.deciding.samples import merge
 from shared.autoscaling.state import ScalingState
+from shared.autoscaling.transition import advance
 from shared.values.measurements import CAPACITY_METRIC, Metric, MetricValue, Window
 
 SAMPLES = 40
@@ -28,6 +38,13 @@ RESOURCE = Resource(
     metrics={"backlog": ServiceBusSubscription("orders", "billing")},
     policy=Threshold("backlog", upper=100, lower=10),
 )
+BY_AGE = replace(
+    RESOURCE,
+    policy=QueueAge("backlog", until_known=Threshold("backlog", upper=100, lower=10)),
+    throughput=Throughput(60.0, start_up_minutes=3),
+)
+MESSAGES, WARM_UP = 360, 160
+"""The messages of an hour and a half; the history is complete after the warm-up."""
 VALUES = [50.0 + position % 7 for position in range(SAMPLES)]
 
 
@@ -41,6 +58,9 @@ def measure(repeats: int = 9, calls: int = 5_000) -> Iterator[Measurement]:
     yield Measurement("decide.merge_and_decide", merges, UNIT, limit, note=BASELINE)
     note = "with its counterfactual, as for a change; baseline: the decision alone"
     yield Measurement("decide.explained", explanations, UNIT, plain, "≥ 500", note)
+    (by_age,) = calls_per_second([_advance()], repeats=repeats, calls=max(calls // 5, 1))
+    note = "a message with backlog and capacity, QueueAge; baseline: the aim"
+    yield Measurement("decide.advance_queue_age", by_age, UNIT, 16_000, "≥ 16000", note)
 
 
 def _decision() -> Callable[[], object]:
@@ -60,6 +80,24 @@ def _merge_and_decision() -> Callable[[], object]:
     def run() -> object:
         merged = merge(before, newest, NOW, RESOURCE.window_seconds)
         return decide(RESOURCE, merged.state, NOW)
+
+    return run
+
+
+def _advance() -> Callable[[], object]:
+    """One message after the other, each with the state that the messages before it led to."""
+    state, given = ScalingState(), list[tuple[ScalingState, list[Metric], datetime]]()
+    for number in range(MESSAGES):
+        now, backlog = NOW + STEP * number, 120.0 + 90.0 * (number % 16 > 8) + number % 7
+        read = {"backlog": MetricValue(now, backlog), CAPACITY_METRIC: MetricValue(now, 3)}
+        message = [Metric(BY_AGE.name, name, value) for name, value in read.items()]
+        given.append((state, message, now))
+        state = advance(BY_AGE, state, message, now).state
+    turns = cycle(given[WARM_UP:])
+
+    def run() -> object:
+        known, message, now = next(turns)
+        return advance(BY_AGE, known, message, now)
 
     return run
 

@@ -8,14 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from datetime import datetime
 from itertools import product
 
 import numpy as np
 
-from backtest.arena import Arena, Plan, Queue, usual_rate
-from backtest.replay import TIMING, App, Minute, in_arena
-from backtest.workload import Workload, load_workload
+from backtest.arena import Arena, Plan, usual_rate
+from backtest.progress import ignore
+from backtest.replay import TIMING, App, Seen, in_arena, replay_workload
+from backtest.workload import Workload, load_workload, workload_of
 from bench.measurement import ROOT, Measurement
 from shared.autoscaling import (
     AppServicePlan,
@@ -28,10 +29,7 @@ from shared.autoscaling import (
     ServiceBusQueue,
     Threshold,
 )
-from shared.autoscaling.acting.actions import Settlement
-from shared.autoscaling.deciding.decide import EntryKind
 from shared.autoscaling.learning.backlogs import unfallen
-from shared.values.measurements import CAPACITY_METRIC, MetricValue
 
 TRACE = ROOT / "local" / "data" / "nasa_http_1995-07-11_13.csv"
 TICKS = 4
@@ -85,40 +83,26 @@ def _resource(rate: float, age_limit_minutes: int | None) -> Resource:
 def _watch(
     workload: Workload, minutes: int, resource: Resource, rate: float, at_once: bool, found: Alarms
 ) -> None:
-    """Replay with samples every 15 s, at the volume that ``rate`` needs."""
-    arena = Arena(rate / TICKS, dead_time_minutes=3 * TICKS)
-    app, queue, random = App(resource, Plan(arena), TIMING), Queue(arena), np.random.default_rng(1)
+    """Replay at the volume that ``rate`` needs."""
     scale = rate / usual_rate(workload.arrivals)
-    reported = False
-    for minute in range(minutes):
-        arrivals = round(workload.listed[minute] * scale)
-        parts = random.multinomial(arrivals, [1 / TICKS] * TICKS)
-        for part in range(TICKS):
-            tick = minute * TICKS + part
-            now = workload.starts[minute] + timedelta(minutes=(part + 1) / TICKS)
-            changed, before = app.plan.begin(tick), app.plan.ordered
-            shown = app.plan.ordered if at_once else app.plan.capacity
-            if changed and not at_once:
-                app.arrived(now)
-            backlog = queue.serve(float(parts[part]), app.plan.capacity)
-            ordered = _sampled(app, tick, now, backlog, shown, at_once)
-            reports = shown < resource.limits.maximum and bool(unfallen(resource, app.state))
-            found.reports += reports and not reported
-            found.samples += reports
-            found.scale_outs += reports and ordered > before
-            reported = reports
+    load = workload_of("", workload.starts[0], np.round(workload.arrivals[:minutes] * scale))
+    arena = Arena(rate, sample_seconds=60 // TICKS, confirm_seconds=0 if at_once else None)
+    replay_workload(Watched(resource, Plan(arena), found), arena, load, ignore)
 
 
-def _sampled(
-    app: App, tick: int, now: datetime, backlog: float, capacity: int, at_once: bool
-) -> int:
-    """Receive the samples, and return the capacity that is then ordered."""
-    read = MetricValue(now, float(capacity))
-    samples = app.samples(now, Minute(backlog))
-    app.receive(
-        [replace(m, value=read) if m.name == CAPACITY_METRIC else m for m in samples], tick, now
-    )
-    desired = app.state.desired
-    if at_once and desired is not None and desired.pending:
-        app.settle(Settlement(EntryKind.CONFIRMED, "the capacity reads as ordered"), now)
-    return app.plan.ordered
+class Watched(App):
+    """The app, whose reports are counted after each decision."""
+
+    def __init__(self, resource: Resource, plan: Plan, found: Alarms) -> None:
+        super().__init__(resource, plan, TIMING)
+        self._found, self._reported = found, False
+
+    def end(self, step: int, now: datetime, seen: Seen, whole: Seen | None) -> None:
+        before, found = self.plan.ordered, self._found
+        super().end(step, now, seen, whole)
+        below = self.plan.shown < self.resource.limits.maximum
+        reports = below and bool(unfallen(self.resource, self.state))
+        found.reports += reports and not self._reported
+        found.samples += reports
+        found.scale_outs += reports and self.plan.ordered > before
+        self._reported = reports

@@ -23,7 +23,7 @@ def test_json_has_the_documented_keys_and_the_report_every_policy(backtest: Comm
     for score in result["policies"].values():
         assert " ".join(score) == (
             "J regret_dp regret_lp violation_minutes late_work age_p50 age_p99 age_max "
-            "instance_hours actions reversals"
+            "instance_hours actions reversals actions_an_hour_max"
         )
         assert score["regret_lp"] >= 0, "no policy beats the bound"
     assert result["clairvoyant"]["gap"] >= 0
@@ -37,8 +37,9 @@ def test_json_has_the_documented_keys_and_the_report_every_policy(backtest: Comm
 def test_the_options_set_the_arena(backtest: CommandLine) -> None:
     options = "--instance-rate 12 --dead-time-minutes 2 --age-limit-minutes 4 --switch-cost 3"
     more = "--late-penalty 8 --max-instances 9"
-    trace = backtest.trace([20] * 30)
-    result = backtest.json(trace, "--rules", SHIPPED_RULES, *options.split(), *more.split())
+    trace, world = backtest.trace([20] * 30), "--sample-seconds 20 --variation pieces --seed 3"
+    given = f"{options} {more} {world}".split()
+    result = backtest.json(trace, "--rules", SHIPPED_RULES, *given)
     assert result["arena"] == {
         "instance_rate": 12,
         "dead_time_minutes": 2,
@@ -53,8 +54,20 @@ def test_the_options_set_the_arena(backtest: CommandLine) -> None:
         "backlog_metric": None,
         "cpu": False,
         "start_instances": None,
+        "sample_seconds": 20,
+        "confirm_seconds": 8,
+        "changes_per_hour": 20,
+        "piece_instances": 2,
+        "variation": "pieces",
+        "seed": 3,
         "metrics": {"demo-demo-backlog": "backlog"},
     }
+    kind = backtest.json(trace, "--rules", SHIPPED_RULES, "--arena", "kind")["arena"]
+    assert (kind["sample_seconds"], kind["confirm_seconds"], kind["changes_per_hour"]) == (
+        60,
+        None,
+        None,
+    )
 
 
 @pytest.mark.parametrize("suffix", ["png", "html"])
@@ -97,7 +110,7 @@ def test_a_broken_safety_rule_leads_to_exit_code_1(
     trace = backtest.trace([20] * 30)
     code, out, _ = backtest.run(trace, "--rules", SHIPPED_RULES, "--faults", "4")
     assert code == 1
-    assert "Safety rules were broken 30 times" in out
+    assert "Safety rules were broken 120 times" in out  # four samples a minute
 
 
 def test_a_resource_must_be_chosen_if_the_rules_declare_several(backtest: CommandLine) -> None:
@@ -120,15 +133,17 @@ TWO_BACKLOGS = BACKLOG_RULES.replace(
 )
 
 
-def test_learning_the_throughput_costs_little_more_than_a_given_one(backtest: CommandLine) -> None:
+@pytest.mark.parametrize(("name", "most"), [("kind", 1.05), ("production", 1.15)])
+def test_learning_the_throughput_costs_little_more_than_a_given_one(
+    backtest: CommandLine, name: str, most: float
+) -> None:
     trace = backtest.trace(bursty(4, 600).tolist())
-
+    common = (trace, "--rules", SHIPPED_RULES, "--instance-rate", 10, "--arena", name)
     given, learned, counted = (
-        backtest.json(trace, "--rules", SHIPPED_RULES, "--instance-rate", 10, *options)
-        for options in ((), ("--learn",), ("--learn-finished",))
+        backtest.json(*common, *options) for options in ((), ("--learn",), ("--learn-finished",))
     )
     for costly in (learned, counted):
-        assert costly["policies"]["rules"]["J"] < 1.05 * given["policies"]["rules"]["J"]
+        assert costly["policies"]["rules"]["J"] < most * given["policies"]["rules"]["J"]
     assert counted["arena"]["metrics"] == {"demo-demo-backlog": "backlog", "finished": "finished"}
 
 
@@ -268,6 +283,8 @@ REMOVED = "from shared.autoscaling import "
         (STEADY, None, "--max-instances 0", "at least"),
         (STEADY, None, "--age-limit-minutes 0", "the age limit is 0; it must"),
         (STEADY, None, "--plot plot.pdf", "plot.pdf"),
+        (STEADY, None, "--sample-seconds 25", "is 25 s; it must divide a minute"),
+        (STEADY, None, "--variation never", "invalid choice: 'never'"),
     ],
 )
 def test_what_cannot_be_used_is_refused_with_its_place_and_without_a_traceback(

@@ -12,7 +12,7 @@ import pytest
 from backtest.arena import Plan, usual_rate
 from backtest.faults import FaultRates, replay_with_faults
 from backtest.progress import Progress, ignore
-from backtest.replay import TIMING, App, Minute, in_arena, replay, replay_workload
+from backtest.replay import TIMING, App, Seen, in_arena, replay, replay_workload
 from backtest.rules_file import Rules, load_rules
 from backtest.slack_aware_drain import SlackAwareDrain
 from backtest.stable_panic import StablePanic
@@ -124,7 +124,8 @@ def test_finished_items_are_counted_one_to_four_minutes_late_and_none_is_lost() 
     late = list[float]()
     for minute in range(200):
         now = START + timedelta(minutes=minute)
-        found = [m.value for m in app.samples(now, Minute(5.0, minute)) if m.name == "finished"]
+        passed = Seen(5.0, minute)
+        found = [m.value for m in app.samples(now, passed, passed) if m.name == "finished"]
         late += [(now - value.time) / timedelta(minutes=1) for value in found]
         assert all(value.time == START + timedelta(minutes=value.value) for value in found)
     assert 196 <= len(late) < 200

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from backtest.arena import Arena, as_schedule
+from backtest.outcome import course
 from backtest.rivals import RIVALS
 from bench.groups import decide, regret
 from bench.measurement import Measurement
@@ -53,9 +57,41 @@ def test_the_regret_group_measures_each_mode_and_each_rival_on_traces_from_files
 ) -> None:
     rows = [f"2026-03-02T{m // 60:02}:{m % 60:02}:00Z,{40 + 300 * (m > 60)}" for m in range(120)]
     (tmp_path / "step.csv").write_text("\n".join(["time,arrivals", *rows]) + "\n")
-    names = [each.name for each in regret.measure(traces=tmp_path)]
-    statistics = ("mean", "median", "worst", "actions", "late_minutes")
-    modes = (*regret.MODES, *RIVALS)
-    expected = [f"regret.{m}.{k}.{s}" for k in (2, 10) for m in modes for s in statistics]
-    assert names == expected
+    measured = list(regret.measure(traces=tmp_path, processes=1))
+    names = [each.name for each in measured]
+    figures = ("actions", "actions_median", "actions_an_hour_max", "late_minutes")
+    statistics, modes = ("mean", "median", "worst", *figures), (*regret.MODES, *RIVALS)
+    better = [f"regret.{mode}.rival_better" for mode in regret.MODES]
+    cheap, costly = ([f"regret.{m}.{k}.{s}" for m in modes for s in statistics] for k in (2, 10))
+    assert names == cheap + better + costly
     assert set(regret.AIMS) <= set(names)
+    settings = "1 traces of 0.1 days; a sample every 15 s, number read after 8 s"
+    assert all(settings in each.note for each in measured)
+
+
+def test_each_variation_has_names_and_settings_of_its_own(tmp_path: Path) -> None:
+    for number in range(2):
+        rows = [f"2026-03-02T00:{m:02}:00Z,{40 + 100 * number}" for m in range(60)]
+        (tmp_path / f"{number}.csv").write_text("\n".join(["time,arrivals", *rows]) + "\n")
+    runs = [regret.with_cost(run, 2, "slow_start") for run in regret.from_files(tmp_path)]
+    measured = list(regret.measured(runs, processes=2))
+    assert all(each.name.startswith("regret.slow_start.") for each in measured)
+    assert all("variation slow_start" in each.note for each in measured)
+
+
+@pytest.mark.parametrize(
+    ("cost", "better"), [({"keda": 102.9}, True), ({"keda": 103.1}, False), ({}, False)]
+)
+def test_a_rival_is_better_if_its_regret_is_more_than_a_point_lower(
+    cost: Mapping[str, float], better: bool
+) -> None:
+    load = np.array([20.0, 20.0])
+    one = course(Arena(10.0), load, as_schedule([2, 2])).score(Arena(10.0))
+    costs = {
+        **dict.fromkeys((*RIVALS, "told"), 104.0),
+        "rate_drain": 1.0,
+        **cost,
+        regret.BEST: 100.0,
+    }
+    found = {name: replace(one, J=J) for name, J in costs.items()}
+    assert regret.is_rival_better(found, "told") is better
