@@ -88,20 +88,21 @@ def advance(
     accepted = by_outcome[MergeOutcome.ACCEPTED]
     if decides and any(metric.name == resource.throughput.counted_metric for metric in accepted):
         new = _learned(resource, new)
-    stored = Transition(
+    confirmed, decided_on, decision, newest = new.desired is not state.desired, None, None, None
+    if deciding := [each for each in accepted if decides and _decides(resource, new, each, now)]:
+        decided_on, new, decision = _decided(resource, new, now)
+        newest = max(deciding, key=lambda metric: metric.value.time)
+    return Transition(
         new,
-        confirmed=new.desired is not state.desired,
+        decision,
+        confirmed,
+        decided_on,
+        decided_by=newest,
         accepted=tuple(accepted),
         duplicates=len(by_outcome[MergeOutcome.DUPLICATE]),
         stale=tuple(by_outcome[MergeOutcome.STALE]),
         refused=tuple(refused),
     )
-    deciding = [each for each in accepted if decides and _decides(resource, new, each, now)]
-    if not deciding:
-        return stored
-    decided_on, new, decision = _decided(resource, new, now)
-    newest = max(deciding, key=lambda metric: metric.value.time)
-    return replace(stored, state=new, decision=decision, decided_on=decided_on, decided_by=newest)
 
 
 def merged(
@@ -114,7 +115,7 @@ def merged(
     kept = kept_seconds(resource, metric.name) if decides else (HISTORY_SECONDS_MAX,) * 2
     new = merge(state, metric, now, *kept)
     if new.outcome is MergeOutcome.ACCEPTED and metric.name == CAPACITY_METRIC:
-        return replace(new, state=confirm_if_observed(new.state, metric.value))
+        return Merged(confirm_if_observed(new.state, metric.value), new.outcome)
     return new
 
 
@@ -131,7 +132,7 @@ def _decided(
     stalled = stalls(resource, state)
     if resource.throughput.rate_per_instance_minute is None:
         state = _learned_from_backlog(resource, state, stalled)
-    decision = decide(resource, state, now)
+    decision = decide(resource, state, now, stalled)
     if told := clocks.told(state):
         decision = replace(decision, reason=f"{decision.reason}; {told}")
     new = learn_start_up_time(remember(resource, state, decision))

@@ -45,6 +45,7 @@ DISABLED = (*_OWN, *(OF_TOPIC + each for each in _OWN))
 NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 time_of = attrgetter("time")
+status_of = attrgetter("status")
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,8 +131,10 @@ def received(samples: Samples) -> Samples:
 
     The earlier ones do not show what the instances can finish.
     """
+    if not any(map(status_of, samples)):
+        return samples
     disabled = [at for at, each in enumerate(samples) if each.status]
-    return samples[disabled[-1] + 1 :] if disabled else samples
+    return samples[disabled[-1] + 1 :]
 
 
 @lru_cache

@@ -10,12 +10,11 @@ of any other source do, and the metric then counts as missing.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import datetime, timedelta
 
 from shared.autoscaling.sources import Source
 from shared.values.durations import iso
-from shared.values.measurements import Window, span
+from shared.values.measurements import MetricValue, Window, span
 
 LAG_SECONDS_MAX = 900.0
 """The longest usual lag, for intervals of a minute: ten minutes for publishing, one for the minute
@@ -48,4 +47,4 @@ def moved(window: Window, lag: timedelta) -> Window:
     """The samples, with ``lag`` added to their times."""
     if not lag:
         return window
-    return Window(tuple(replace(sample, time=sample.time + lag) for sample in window.samples))
+    return Window(tuple([MetricValue(s.time + lag, s.value, s.status) for s in window.samples]))

@@ -32,7 +32,7 @@ from shared.autoscaling.policy import (
     Resource,
     ask,
 )
-from shared.autoscaling.state import Override, ScalingState
+from shared.autoscaling.state import Override, ScalingState, Stall
 from shared.values.measurements import (
     NOTHING,
     Evidence,
@@ -157,8 +157,15 @@ def quarter_of(time: datetime) -> datetime:
     return time.replace(minute=time.minute // 15 * 15, second=0, microsecond=0)
 
 
-def decide(resource: Resource, state: ScalingState, now: datetime) -> Decision:
+def decide(
+    resource: Resource,
+    state: ScalingState,
+    now: datetime,
+    stalled: Sequence[Stall] | None = None,
+) -> Decision:
     """Decide the capacity of one resource at ``now``. If the policy fails, hold.
+
+    ``stalled`` is the result of ``stalls``, if the caller has it already.
 
     1. If the resource is paused, hold. 2. If its capacity is not known yet, or the app must not
     scale the plan, hold. 3. Ask the policy for a capacity. 4. Let the guards limit that capacity.
@@ -177,7 +184,9 @@ def decide(resource: Resource, state: ScalingState, now: datetime) -> Decision:
         return _hold(resource, now, current, reason, ("plan_unscalable",))
     within = within_plan(resource, state)
     seen = observe(within, state, current, now)
-    decision = _guarded(within, state, seen)
+    decision = _guarded(
+        within, state, seen, stalls(resource, state) if stalled is None else stalled
+    )
     narrowed = state.plan.narrowed(resource.limits) if state.plan else {}
     if told := narrowed.get(decision.desired or 0, ""):
         decision = replace(decision, reason=f"{decision.reason}; {told}")
@@ -228,9 +237,10 @@ def remember(resource: Resource, state: ScalingState, decision: Decision) -> Sca
     )
 
 
-def _guarded(resource: Resource, state: ScalingState, seen: Observation) -> Decision:
+def _guarded(
+    resource: Resource, state: ScalingState, seen: Observation, stalled: Sequence[Stall]
+) -> Decision:
     recommendation = ask(resource.policy, seen)
-    stalled = stalls(resource, state)
     still = unfallen(resource, state, stalled)
     override = effective_override(state, seen.now)
     context = Context(resource, state, seen, override, recommendation, unfallen=still)

@@ -157,7 +157,9 @@ def observe(resource: Resource, state: ScalingState, capacity: int, now: datetim
         window = _received(kept.get(name, NO_SAMPLES))
         lag = lag_of(source, window, now)
         recent = _from(window, window_start(resource, state, now, lag))
-        metrics[name], histories[name] = moved(recent, lag), moved(window, lag)
+        histories[name] = whole = moved(window, lag)
+        left_out = len(window.samples) - len(recent.samples)
+        metrics[name] = Window(whole.samples[left_out:]) if left_out else whole
     estimate = rate_estimate(resource.throughput, state.learned)
     return Observation(
         resource.name,

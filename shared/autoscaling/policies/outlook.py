@@ -81,15 +81,16 @@ def infer(
     samples, gaps = samples[first + 1 :], [*map(sub, times[1:], times)]
     serving = _serving(capacities, capacity, samples)
     smoothing, in_hand = memory.smoothing, in_hand_steps(rate_per_instance_step)
+    usual, took, weight, decay = step, 1.0, smoothing, IDLE_DECAY
     for sample, gap, instances in zip(samples, gaps, serving, strict=True):
+        if gap != usual:  # rarely: most samples are as far apart as those before
+            usual, took = gap, gap / step
+            weight = smoothing if gap == step else 1.0 - (1.0 - smoothing) ** took
+            decay = IDLE_DECAY**took
         after = sample.value / rate_per_instance_step
-        took = 1.0 if gap == step else gap / step
-        if took == 1.0:
-            arrived, weight = instances + (after - before), smoothing
-        else:
-            arrived, weight = instances + (after - before) / took, _weight(smoothing, took)
+        arrived = instances + (after - before) / took
         if after <= in_hand * instances:
-            arrived = _believed(arrived, rate, IDLE_DECAY**took)
+            arrived = _believed(arrived, rate, decay)
         rate = arrived if rate is None else rate + (arrived - rate) * weight
         arrivals.append(arrived)
         before = after
@@ -111,11 +112,6 @@ def waiting_share(backlog: Sequence[MetricValue], start: datetime, in_hand: floa
     if not samples:
         return 0.0
     return sum([sample.value > in_hand for sample in samples]) / len(samples)
-
-
-def _weight(smoothing: float, took: float) -> float:
-    kept: float = (1.0 - smoothing) ** took
-    return 1.0 - kept
 
 
 def _believed(most: float, rate: float | None, decay: float) -> float:
@@ -162,8 +158,11 @@ def _recent(
     arrivals: list[float], gaps: Sequence[timedelta], step: timedelta, ago: float, steps: int
 ) -> list[float]:
     """The arrivals of each of the last steps, newest first. ``ago`` is the newest sample's age."""
-    if ago == 0.0 and gaps[-steps:] == [step] * steps:  # a sample a step
-        return arrivals[: -steps - 1 : -1]
+    each = round(step / gaps[-1])
+    count = steps * each
+    if ago == 0.0 and each and gaps[-count:] == [step / each] * count:  # so many samples a step
+        newest = arrivals[: -count - 1 : -1]
+        return [sum(newest[at : at + each]) / each for at in range(0, count, each)]
     recent = [0.0] * steps
     for rate, gap in zip(reversed(arrivals), reversed(gaps), strict=True):
         if ago >= steps:
