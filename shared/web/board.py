@@ -21,7 +21,7 @@ from shared.autoscaling.flows import override as control
 from shared.autoscaling.flows import status
 from shared.autoscaling.flows.common import find
 from shared.autoscaling.operating import presenting
-from shared.autoscaling.operating.conditions import conditions, state_unreadable
+from shared.autoscaling.operating.conditions import conditions, log_unreadable, state_unreadable
 from shared.autoscaling.operating.overrides import Change, duration
 from shared.autoscaling.operating.shown import (
     DecisionEntry,
@@ -325,9 +325,11 @@ async def card(board: Board, resource: Resource, seen: Shown, hours: float) -> S
         return seen
     snapshot = seen.content["snapshot"]
     async with board.free:
-        charts = history(await _entries(board, snapshot, hours), snapshot, hours)
+        entries = await _entries(board, snapshot, hours)
+    charts = history(entries, snapshot, hours)
     more = {"history": charts, "age_limit_minutes": resource.goal.age_limit_minutes}
-    return Shown(seen.content | more, seen.conditions)
+    found = [*seen.conditions, *log_unreadable(resource.name, entries)]
+    return Shown(seen.content | more, sorted(found, key=lambda each: each.rank))
 
 
 async def _entries(board: Board, snapshot: Snapshot, hours: float) -> list[LogEntry]:
