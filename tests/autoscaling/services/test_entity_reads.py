@@ -35,7 +35,7 @@ BUS = (
     "/subscriptions/00000000-0000-0000-0000-000000000001/resourceGroups/group-1/providers"
     "/Microsoft.ServiceBus/namespaces/bus-1"
 )
-FAST = 100_000.0
+FAST = 100_000
 """Credits a second with which no test waits for a turn, and no request comes too soon."""
 
 

@@ -370,7 +370,9 @@ async def test_decisions_after_a_clock_was_set_back_replace_none_of_the_same_tim
         snapshot = await store.load(name)
         written.append(line.after(snapshot.decided))
         await store.commit(snapshot, ScalingState(), written[-1:])
-    assert await store.log(name) == sorted(written[::-1], key=lambda line: NOW - line.time)
+    expected = written[::-1]
+    expected.sort(key=lambda line: NOW - line.time)
+    assert await store.log(name) == expected
 
 
 @pytest.mark.parametrize(
