@@ -13,7 +13,6 @@ from shared.autoscaling.acting.activation import DEPLOYMENT, told
 from shared.autoscaling.deciding import clocks
 from shared.autoscaling.deciding.decide import (
     POLICY_UNANSWERED,
-    EntryKind,
     LogEntry,
     effective_mode,
     effective_override,
@@ -68,20 +67,15 @@ def conditions(
         found += _policy(decided)
         found += _late(resource, state, decided, now)
         found += _at_maximum(resource, state, decided, now, timedelta(minutes=at_maximum_minutes))
-    return [_of(name, each) for each in sorted(found, key=lambda each: each.rank)]
-
-
-def _of(name: str, found: LastingCondition) -> LastingCondition:
-    subject = f"{name}/{found.subject}".rstrip("/")
-    return replace(found, subject=subject, what=f"{name}: {found.what}", resource=name)
-
-
-def log_unreadable(name: str, entries: Sequence[LogEntry]) -> list[LastingCondition]:
-    """The condition that some of these entries cannot be read."""
-    reasons = [each.reason for each in entries if each.kind is EntryKind.UNREADABLE]
-    many = "entry" if len(reasons) == 1 else "entries"
-    what = f"{len(reasons)} {many} of the decision log cannot be read"
-    return [_of(name, LastingCondition("", WARNING, what, why, DEPLOY)) for why in reasons[:1]]
+    return [
+        replace(
+            each,
+            subject=f"{name}/{each.subject}".rstrip("/"),
+            what=f"{name}: {each.what}",
+            resource=name,
+        )
+        for each in sorted(found, key=lambda each: each.rank)
+    ]
 
 
 def state_unreadable(name: str, reason: str) -> LastingCondition:
