@@ -125,9 +125,9 @@ async def test_requests_are_urgent_while_an_order_is_carried_out_and_routine_aft
         urgencies.append(is_urgent.get())
         return await read(target)
 
-    async def accepted(*given: Any) -> None:
+    async def accepted(target: CapacityTarget, capacity: int, read: PlanReading) -> None:
         urgencies.append(is_urgent.get())
-        await change(*given)
+        await change(target, capacity, read)
 
     app.control.read = noted  # type: ignore[method-assign]
     app.control.change = accepted  # type: ignore[method-assign]
