@@ -14,14 +14,14 @@ from uuid import uuid4
 
 from pydantic import ConfigDict, Field
 
-from shared.autoscaling.deciding.decide import LogEntry
+from shared.autoscaling.deciding.decide import EntryKind, LogEntry
 from shared.autoscaling.declaring import PLAN_CAPACITY_MAX, Mode
 from shared.autoscaling.errors import StateUnreadable
 from shared.autoscaling.flows import override as control
 from shared.autoscaling.flows import status
 from shared.autoscaling.flows.common import find
 from shared.autoscaling.operating import presenting
-from shared.autoscaling.operating.conditions import conditions, state_unreadable
+from shared.autoscaling.operating.conditions import DEPLOY, conditions, state_unreadable
 from shared.autoscaling.operating.overrides import Change, duration
 from shared.autoscaling.operating.shown import (
     DecisionEntry,
@@ -34,6 +34,7 @@ from shared.autoscaling.ports import Snapshot, StateStore
 from shared.autoscaling.state import Override
 from shared.notifications.conditions import LastingCondition
 from shared.values.durations import SHORT_PATTERN
+from shared.values.news import Severity
 from shared.values.text import DateText
 from shared.web.given import Given, Line, Name
 from shared.web.http import Refused, Reply, Request
@@ -325,9 +326,19 @@ async def card(board: Board, resource: Resource, seen: Shown, hours: float) -> S
         return seen
     snapshot = seen.content["snapshot"]
     async with board.free:
-        charts = history(await _entries(board, snapshot, hours), snapshot, hours)
+        entries = await _entries(board, snapshot, hours)
+    charts = history(entries, snapshot, hours)
     more = {"history": charts, "age_limit_minutes": resource.goal.age_limit_minutes}
-    return Shown(seen.content | more, seen.conditions)
+    found = [*seen.conditions, *_unreadable(resource.name, entries)]
+    return Shown(seen.content | more, sorted(found, key=lambda each: each.rank))
+
+
+def _unreadable(name: str, entries: Sequence[LogEntry]) -> list[LastingCondition]:
+    reasons = [each.reason for each in entries if each.kind is EntryKind.UNREADABLE]
+    many = "entry" if len(reasons) == 1 else "entries"
+    what = f"{name}: {len(reasons)} {many} of the decision log cannot be read"
+    severity = Severity.WARNING
+    return [LastingCondition(name, severity, what, r, DEPLOY, resource=name) for r in reasons[:1]]
 
 
 async def _entries(board: Board, snapshot: Snapshot, hours: float) -> list[LogEntry]:

@@ -119,17 +119,23 @@ async def test_requests_are_urgent_while_an_order_is_carried_out_and_routine_aft
     app: App,
 ) -> None:
     (action,) = [action for _ in range(5) for action in await app.tick()]
-    urgencies, read = list[bool](), app.control.read
+    urgencies, read, change = list[bool](), app.control.read, app.control.change
 
     async def noted(target: CapacityTarget) -> PlanReading:
         urgencies.append(is_urgent.get())
         return await read(target)
 
+    async def accepted(target: CapacityTarget, capacity: int, read: PlanReading) -> None:
+        urgencies.append(is_urgent.get())
+        await change(target, capacity, read)
+
     app.control.read = noted  # type: ignore[method-assign]
+    app.control.change = accepted  # type: ignore[method-assign]
     timer = Mock(spec=func.TimerRequest)
     for name, given, expected in (
         ("reconciler", timer, [True]),
-        ("scaler", message(action), [True]),
+        ("scaler", message(action), [True, True]),
+        ("reconciler", timer, [True]),  # its reading confirms the order
         ("reconciler", timer, [False]),
         ("metric_collector", timer, [False]),
     ):

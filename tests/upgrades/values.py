@@ -146,6 +146,7 @@ HOLD = replace(
     applies=False,
     repeated=3,
     repeated_since=NOW,
+    set_back=1,
 )
 OVERRIDDEN = LogEntry(
     RESOURCE, NOW, EntryKind.OVERRIDE, "override-1", "at least 3", evidence={"by": "anna"}

@@ -126,13 +126,25 @@ class LogEntry:
     request nothing are counted."""
     repeated_since: datetime | None = None
     """The time of the first of them."""
+    set_back: int = 0
+    """How often the clock of the store was set back before this decision."""
 
     def after(self, before: LogEntry | None) -> LogEntry:
-        """The entry with the count of its repetitions. ``before`` is the decision before it."""
-        if before is None or before.time > self.time or self._said() != before._said():
+        """The entry with the count of its repetitions. ``before`` is the decision before it.
+
+        Once the clock was set back, the time and the ID may be those of an earlier decision, which
+        this one must not replace. So the ID then also says how often the clock was set back.
+        """
+        if before is None:
             return self
+        is_back = before.time > self.time
+        count = before.set_back + is_back
+        entry_id = f"{self.entry_id}-clock-{count}" if count else self.entry_id
+        new = replace(self, entry_id=entry_id, set_back=count)
+        if is_back or self._said() != before._said():
+            return new
         first = before.repeated_since or before.time
-        return replace(self, repeated=before.repeated + 1, repeated_since=first)
+        return replace(new, repeated=before.repeated + 1, repeated_since=first)
 
     def _said(self) -> tuple[object, ...]:
         said = self.current, self.desired, self.limited_by, NUMBER.sub("", self.reason)

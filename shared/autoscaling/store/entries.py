@@ -142,7 +142,7 @@ def _inverted(time: datetime) -> str:
 
 def log_row(entry: LogEntry) -> Row:
     samples = [[name, sample_pairs(values)] for name, values in entry.samples.items()]
-    empty = [name for name in ("metric", "repeated") if not getattr(entry, name)]
+    empty = [name for name in ("metric", "repeated", "set_back") if not getattr(entry, name)]
     converted = ("resource_name", "candidates", "evidence", "samples", "body")
     return {
         "PartitionKey": entry.resource_name,
@@ -162,11 +162,11 @@ def newest_first(own: Sequence[Any], packed: Sequence[Any]) -> list[LogEntry]:
     """The entries of rows. Of entries that differ only in their IDs, the one that was written last
     comes first. A packed one follows the change whose epoch it has."""
     found = [
-        (_order(row["RowKey"]), 1.0, -row.metadata["timestamp"].timestamp(), log_entry(row))
+        (_order(row["RowKey"]), 1, -row.metadata["timestamp"].timestamp(), log_entry(row))
         for row in own
     ]
-    for row in packed:
-        found += [(_order(log_key(e)), 0.0, -number, e) for e, number in packed_entries(row)]
+    for row in packed:  # the numbers of a quarter begin again once the clock was set back
+        found += [(_order(log_key(e)), -e.set_back, -n, e) for e, n in packed_entries(row)]
     return [entry for *_, entry in sorted(found, key=lambda each: each[:3])]
 
 

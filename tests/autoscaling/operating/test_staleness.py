@@ -156,7 +156,7 @@ LAST_KNOWN = "The plan cannot be read, so decisions use its last known capacity.
         (
             {"guards": Guards(missing=Missing(60, 4))},
             None,
-            90,
+            150,
             LAST_KNOWN,
             "The resource is not scaled in meanwhile. With fewer instances, the capacity falls "
             "back to 4, within the limits.",

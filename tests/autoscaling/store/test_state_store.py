@@ -361,6 +361,20 @@ async def test_decisions_that_request_nothing_share_a_row_for_each_quarter_of_an
         assert await store.log(name) == []
 
 
+async def test_decisions_after_a_clock_was_set_back_replace_none_of_the_same_time(
+    store: StateStore, name: str
+) -> None:
+    written = list[LogEntry]()
+    for age in (960, 945, 930, 45, 30, 15, 960, 945, 45, 30, 930, 45, 15):  # set back twice
+        line = entry(name, f"backlog-{age}", time=ago(age), **HOLD)
+        snapshot = await store.load(name)
+        written.append(line.after(snapshot.decided))
+        await store.commit(snapshot, ScalingState(), written[-1:])
+    expected = written[::-1]
+    expected.sort(key=lambda line: NOW - line.time)
+    assert await store.log(name) == expected
+
+
 @pytest.mark.parametrize(
     "reason", ["", "x" * 1900, "x" * 15_000], ids=["many", "long", "very long"]
 )
