@@ -80,7 +80,7 @@ class Reconciler:
         snapshot = await self.store.load(resource.name)
         state, now = snapshot.state, snapshot.read_at
         newest = samples_of(state, CAPACITY_METRIC)[-1:]
-        is_fresh = any(now - each.time <= span(fresh_seconds) for each in newest)
+        is_fresh = any(now - each.time < span(fresh_seconds) for each in newest)
         if state.desired is None or (is_fresh and not awaits_reading(state)):
             return None
         with urgent(when=state.desired.pending):
