@@ -454,11 +454,7 @@ def awaits_reading(state: ScalingState) -> bool:
     if desired is None or desired.pending or desired.given_up is not None:
         return desired is not None
     since = max(desired.requested_at, desired.changed_at or desired.requested_at)
-    reached = desired.target if desired.status is ActionStatus.FAILED else None
-    return any(
-        each.time > since and (each.value != desired.capacity or each.value == reached)
-        for each in newest
-    )
+    return any(each.time > since and each.value != desired.capacity for each in newest)
 
 
 Step = tuple[Desired, EntryKind, str]

@@ -604,15 +604,23 @@ async def test_samples_are_kept_if_the_plan_cannot_be_read_for_the_confirmation(
     assert "[reconcile_failed] all: some resources were not reconciled" in caplog.text
 
 
-@pytest.mark.parametrize(("capacity", "age_seconds", "reads"), [(2, 59, 0), (2, 61, 1), (3, 59, 1)])
+@pytest.mark.parametrize(
+    ("last", "capacity", "age_seconds", "reads"),
+    [
+        (confirmed(600, target=2), 2, 59, 0),
+        (confirmed(600, target=2), 2, 61, 1),
+        (confirmed(600, target=2), 3, 59, 1),
+        (desired(previous=3, target=2, status=ActionStatus.FAILED), 3, 59, 0),
+        (desired(previous=2, target=2, status=ActionStatus.FAILED), 2, 59, 0),
+    ],
+)
 async def test_the_timer_reads_a_quiet_plan_only_if_its_last_reading_is_old_or_unexpected(
-    capacity: int, age_seconds: int, reads: int
+    last: Desired, capacity: int, age_seconds: int, reads: int
 ) -> None:
     world = World()
     world.control = control = Slow(lambda: world.now, {"plan-1": 2})
     snapshot = await world.store.load("plan-1")
-    settled = ScalingState(desired=confirmed(600, target=2))
-    await world.store.commit(snapshot, settled)
+    await world.store.commit(snapshot, ScalingState(desired=last))
     await world.take(Metric("plan-1", CAPACITY_METRIC, MetricValue(world.now, capacity)))
     world.now += timedelta(seconds=age_seconds)
     await world.reconcile()
