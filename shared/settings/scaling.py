@@ -137,7 +137,8 @@ class RuleSettings(SettingsModel):
         "ServiceBusCreditsPerSecond", "credits a second", 500, "what reading counts may take of a "
         "Service Bus namespace: a request costs 10 of the 1,000 credits that a Standard namespace "
         "has a second; a Premium namespace has no credits, but requests are spaced all the same: "
-        "see [several plans](several-plans.md#queues-of-one-namespace-or-account)", "`metric_collector`")
+        "see [several plans](several-plans.md#queues-of-one-namespace-or-account)",
+        "`metric_collector`")
     planning_step_seconds: Annotated[float, Bounds(0.1, 480)] = setting("PlanningStepSeconds",
         "seconds", 60, "time step in which the default policy plans")
     dry_run: bool = setting("DryRun", "true or false", "false",
