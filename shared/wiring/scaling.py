@@ -26,7 +26,7 @@ from shared.values.measurements import MetricValue
 from shared.wiring.parts import Parts
 
 TURN_SHARE = 0.8
-"""A count must have its turn to be read within this share of the time limit of its source."""
+"""A request must have its turn within this share of the time limit of what it is for."""
 SEND_SECONDS_MAX = 20
 """A function stops sending messages to a queue after this time, and fails."""
 

@@ -249,7 +249,7 @@ class _NoPolling(AsyncNoPolling[Any]):
 def _translated(error: AzureError, target: AppServicePlan, *, changing: bool) -> AutoscalingError:
     """Translate the error to an exception of the flows, with advice where an operator must act."""
     if isinstance(error, BudgetSpent):
-        return CapacityPostponed(f"plan {target.name}: {error.message}")
+        return CapacityPostponed(f"plan {target.name}: {error.message}", error.wait_seconds or None)
     status = error.status_code if isinstance(error, HttpResponseError) else None
     no_token = plan_access(target).refusal(error) if status is None else None
     message = no_token or f"plan {target.name}: {status or type(error).__name__}: {_detail(error)}"
