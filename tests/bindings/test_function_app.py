@@ -35,7 +35,7 @@ from shared.autoscaling.state import RulesInForce
 from shared.settings import SettingsError
 from shared.values.measurements import Metric, MetricValue
 from shared.values.samples import together
-from shared.values.urgency import is_urgent
+from shared.values.urgency import urgent_seconds
 from tests.bindings.test_ingestion_functions import imported, names
 from tests.builders import encode_metric, resource
 from tests.settings.test_settings import SINGLE
@@ -119,19 +119,20 @@ async def test_requests_are_urgent_while_an_order_is_carried_out_and_routine_aft
     app: App,
 ) -> None:
     (action,) = [action for _ in range(5) for action in await app.tick()]
-    urgencies, read = list[bool](), app.control.read
+    urgencies, read = list[float](), app.control.read
+    limit = app.module.settings.source_timeout_seconds
 
     async def noted(target: CapacityTarget) -> PlanReading:
-        urgencies.append(is_urgent.get())
+        urgencies.append(urgent_seconds.get())
         return await read(target)
 
     app.control.read = noted  # type: ignore[method-assign]
     timer = Mock(spec=func.TimerRequest)
     for name, given, expected in (
-        ("reconciler", timer, [True]),
-        ("scaler", message(action), [True]),
-        ("reconciler", timer, [False]),
-        ("metric_collector", timer, [False]),
+        ("reconciler", timer, [0.8 * limit]),
+        ("scaler", message(action), [60]),
+        ("reconciler", timer, [0]),
+        ("metric_collector", timer, [0]),
     ):
         app.now += timedelta(seconds=60)
         urgencies.clear()
