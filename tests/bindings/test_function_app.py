@@ -156,6 +156,30 @@ async def test_a_manual_change_is_noticed_by_the_message_that_shows_it(app: App)
     assert EntryKind.MANUAL_CHANGE in [line.kind for line in await app.store.log("plan-1")]
 
 
+async def test_messages_that_wait_for_plans_leave_room_for_others(
+    app: App, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    [_] = [action for _ in range(5) for action in await app.tick()]
+    bodies, reads = list[str](), list[CapacityTarget]()
+    for _ in range(12):
+        app.now += timedelta(seconds=15)
+        await app.call("metric_collector", Mock(spec=func.TimerRequest))
+        bodies += taken(app.metrics)
+    answers, read = asyncio.Event(), app.control.read
+
+    async def slow(target: CapacityTarget) -> PlanReading:
+        reads.append(target)
+        await answers.wait()
+        return await read(target)
+
+    monkeypatch.setattr(app.control, "read", slow)
+    calls = [asyncio.create_task(app.call("scaling_logic", message(each))) for each in bodies]
+    done, waiting = await asyncio.wait(calls, timeout=0.5)
+    assert (len(done), len(waiting), len(reads)) == (4, 8, 8)
+    answers.set()
+    await asyncio.gather(*calls)
+
+
 async def test_what_a_hanging_queue_did_not_take_is_sent_by_the_next_run(
     app: App, monkeypatch: pytest.MonkeyPatch
 ) -> None:

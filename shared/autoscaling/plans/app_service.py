@@ -26,7 +26,7 @@ from shared.autoscaling.errors import (
 )
 from shared.autoscaling.plan_facts import PlanReading
 from shared.autoscaling.plans.answers import autoscale_of, facts_of, refusal
-from shared.autoscaling.plans.lists import THROTTLED, Pages, PlanLists
+from shared.autoscaling.plans.lists import Pages, PlanLists
 from shared.azure.budget import ArmBudget, BudgetSpent
 from shared.azure.credentials import credential_for
 from shared.azure.refusals import Access
@@ -35,7 +35,7 @@ from shared.settings import Settings
 from shared.values.redaction import redacting
 from shared.values.text import one_line, quoted
 
-ACCEPTED, FORBIDDEN = 202, 403
+ACCEPTED, FORBIDDEN, THROTTLED = 202, 403, 429
 IN_PROGRESS, FAILED_STATES = "inprogress", ("failed", "canceled")
 LIST_SECONDS_MAX = 2
 LISTED_AGAIN_SECONDS, UNLISTED_AGAIN_SECONDS = 3600, 300

@@ -202,6 +202,16 @@ async def test_plans_are_read_singly_while_the_list_is_denied_or_fails(
     assert await fleet.read(*plans) == ["serverfarms"]
 
 
+async def test_plans_whose_list_alone_is_throttled_are_read_singly_in_that_run(
+    fleet: Fleet,
+) -> None:
+    plans = fleet.holds(2)
+    code = "ResourceRequestsThrottled"
+    fleet.arm.fail_next(Fault(arm_errors.front_door_error(429, code, "too many")))
+    assert await fleet.read(*plans) == ["plan-0000", "plan-0001", "serverfarms"]
+    assert await fleet.read(*plans) == ["serverfarms"]
+
+
 async def test_a_list_that_hangs_delays_no_reading_beyond_its_time_limit(
     fleet: Fleet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
