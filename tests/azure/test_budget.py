@@ -83,13 +83,14 @@ class Caller:
             return next(given, None) or (self.server.answer() if self.server else Answered())
 
         with urgent(60 if name == "order" else 0):
-            return await self.budget.send(of, kind, sending)
+            answer: Answered = await self.budget.send(of, kind, sending)
+            return answer
 
     async def without_end(self) -> None:
         while True:
             await self.send("order")
 
-    async def all(self, **counts: int) -> list[BaseException | None]:
+    async def all(self, **counts: int) -> list[Answered | BaseException]:
         """Requests that begin at the same time, in this order. Returns the error of each."""
         names = [name for name, count in counts.items() for _ in range(count)]
         return await asyncio.gather(*map(self.send, names), return_exceptions=True)

@@ -14,11 +14,12 @@ from azure.core.exceptions import AzureError
 from azure.mgmt.web.models import AppServicePlan as ArmPlan
 
 from shared.autoscaling.declaring import AppServicePlan
-from shared.azure.budget import BudgetSpent
+from shared.azure.budget import ROUTINE_SECONDS_MAX, BudgetSpent
 from shared.azure.transport import server_time
 from shared.values.concurrency import AskedTogether
 
-PAGES_SECONDS_MAX = 5
+PAGES_SECONDS_MAX = ROUTINE_SECONDS_MAX + 1
+"""Longer than a list may wait for its turn: one that does not get it has not failed."""
 FAILED_AGAIN_SECONDS = 300
 AGAIN_SECONDS = {403: 3600, 429: 0}
 """How long plans are read singly after a list was refused, by its status."""
