@@ -133,21 +133,19 @@ class AppServiceControl:
         return autoscale_of(listed, plan_id(target)), ""
 
     async def _list(self, target: AppServicePlan, group: str) -> None:
+        """Keep the list of a resource group, or a text that says why it may not be listed."""
+        url = f"{group}/providers/Microsoft.Insights/autoscalesettings?api-version=2022-10-01"
         with suppress(AzureError, TimeoutError, ValueError):
             async with asyncio.timeout(LIST_SECONDS_MAX):
-                self._listed[group] = await self._settings_in(target, group)
-            if not isinstance(self._listed[group], str):
-                again = time.monotonic() + LISTED_AGAIN_SECONDS
-                self._listing[group] = again, self._listing[group][1]
-
-    async def _settings_in(self, target: AppServicePlan, group: str) -> Any:
-        """The list of a resource group, or a text that says why the identity may not list them."""
-        url = f"{group}/providers/Microsoft.Insights/autoscalesettings?api-version=2022-10-01"
-        response = await self._client(target).send_request(HttpRequest("GET", url))
-        if response.status_code == FORBIDDEN:
-            return f"403: it needs Microsoft.Insights/autoscalesettings/read on {group}"
-        response.raise_for_status()
-        return response.json()
+                response = await self._client(target).send_request(HttpRequest("GET", url))
+            if response.status_code == FORBIDDEN:
+                needed = "Microsoft.Insights/autoscalesettings/read"
+                self._listed[group] = f"403: it needs {needed} on {group}"
+                return
+            response.raise_for_status()
+            self._listed[group] = response.json()
+            again = time.monotonic() + LISTED_AGAIN_SECONDS
+            self._listing[group] = again, self._listing[group][1]
 
     def _client(self, target: AppServicePlan) -> WebSiteManagementClient:
         if target.subscription_id not in self._clients:

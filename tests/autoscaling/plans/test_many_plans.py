@@ -15,7 +15,7 @@ from local.azure_apis.loopback_server import HANG, Fault
 from local.azure_apis.plans import P1V3, Plan, PlanId
 from local.twins.autoscaling import MemoryReader, MemoryStateStore
 from shared.autoscaling.declaring import AppServicePlan
-from shared.autoscaling.errors import CapacityRefused
+from shared.autoscaling.errors import CapacityPostponed, CapacityRefused
 from shared.autoscaling.flows.check_connections import check_all
 from shared.autoscaling.flows.metric_collector import Collection, collect
 from shared.autoscaling.flows.plan_readings import PlanReadings
@@ -130,6 +130,32 @@ async def test_orders_pass_while_routine_reads_wait(fleet: Fleet) -> None:
     assert not routine.done()
     assert [put.status for put in fleet.arm.puts] == [200] * 5
     await routine
+
+
+async def test_an_order_that_the_subscription_refuses_is_sent_again_with_the_same_body(
+    fleet: Fleet,
+) -> None:
+    (plan,) = fleet.holds(1)
+    with urgent():
+        fleet.arm.fail_next(arm_errors.throttled(20))
+        read = await fleet.control.read(plan)
+        fleet.arm.fail_next(arm_errors.throttled(20))
+        await fleet.control.change(plan, 3, read)
+    assert fleet.clock.now >= 40
+    assert fleet.refused == 2
+    assert (await fleet.control.read(plan)).value == 3
+
+
+async def test_an_order_that_cannot_be_sent_in_time_says_how_long_to_wait(fleet: Fleet) -> None:
+    (plan,) = fleet.holds(1)
+    fleet.arm.fail_next(arm_errors.throttled(120))
+    with urgent():
+        for _ in range(2):
+            with pytest.raises(CapacityPostponed) as postponed:
+                await fleet.control.read(plan)
+            assert postponed.value.retry_after_seconds == 120
+            assert not postponed.value.maybe_done
+    assert (fleet.clock.now, fleet.refused) == (0, 1)
 
 
 async def test_a_refusal_delays_all_plans_and_is_no_failure(fleet: Fleet) -> None:
