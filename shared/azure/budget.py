@@ -29,8 +29,8 @@ processes with the same identity take from it, too: each answer states what is l
 """
 ROUTINE_SHARE, KEPT, RESERVED = 1 / 3, 0.32, 0.36
 """Urgent requests leave to routine ones this share of what is refilled, until this share of the
-bucket is kept for them. So 1,000 plans are read within two minutes, although they are read in short
-runs. Routine requests leave the reserve to urgent ones, beyond what is kept. The reserve is larger,
+bucket is kept for them. So 1,000 plans are read in about two minutes, although they are read in
+short runs. Routine requests leave the reserve to urgent ones, beyond what is kept. It is larger,
 so that urgent requests of one process pass the routine ones of another.
 """
 ROUTINE_SECONDS_MAX, PAUSE_SECONDS_MAX = 5.0, 600.0
