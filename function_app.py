@@ -92,8 +92,9 @@ async def scaling_logic(message: func.QueueMessage) -> None:
     if failed:
         await _send(app.scaling.metrics_queue, failed)
     await _send_actions(actions)
-    if due:
-        await _send_actions(await _reconciler().reconcile_all(due, fresh_seconds=0))
+    if due and not app.scaling.confirmations.locked():  # otherwise later messages or the timer do
+        async with app.scaling.confirmations:
+            await _send_actions(await _reconciler().reconcile_all(due, fresh_seconds=0))
 
 
 @senders.queue_trigger(arg_name="message", queue_name="samples", connection=HOST_STORAGE)

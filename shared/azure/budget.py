@@ -8,11 +8,12 @@ https://learn.microsoft.com/azure/azure-resource-manager/management/request-limi
 from __future__ import annotations
 
 import asyncio
+import itertools
 import re
 import time
-from collections import deque
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from heapq import heappop, heappush
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -20,19 +21,19 @@ from azure.core.exceptions import AzureError
 from azure.core.pipeline.policies import AsyncHTTPPolicy
 
 from shared.azure.transport import retry_after_seconds
-from shared.values.urgency import is_urgent
+from shared.values.urgency import URGENT_SECONDS_MAX, urgent_seconds
 
 SIZES = {"reads": (250.0, 25.0), "writes": (200.0, 10.0)}
 """The requests that each bucket holds, and those with which it is refilled a second. Other
 processes with the same identity take from it, too: each answer states what is left.
 """
-RESERVED = 0.2
-"""Routine requests leave this share of a bucket to urgent ones."""
-URGENT_IN_A_ROW = 2
-"""After so many urgent requests a routine one passes, even below the reserve. So routine reads keep
-a third: 1,000 plans in two minutes.
+ROUTINE_SHARE, KEPT, RESERVED = 1 / 3, 0.32, 0.36
+"""Urgent requests leave to routine ones this share of what is refilled, until this share of the
+bucket is kept for them. So 1,000 plans are read in about two minutes, although they are read in
+short runs. Routine requests leave the reserve to urgent ones, beyond what is kept. It is larger,
+so that urgent requests of one process pass the routine ones of another.
 """
-ROUTINE_SECONDS_MAX, URGENT_SECONDS_MAX, PAUSE_SECONDS_MAX = 4.0, 60.0, 600.0
+ROUTINE_SECONDS_MAX, PAUSE_SECONDS_MAX = 5.0, 600.0
 STEP_SECONDS = 0.1
 ROUNDING = 1e-6
 
@@ -44,8 +45,9 @@ THROTTLED = re.compile(rb"(?<!resourcerequests)throttled", re.IGNORECASE)
 class BudgetSpent(AzureError):
     """The request was not sent: the subscription's limit of Azure Resource Manager is used up."""
 
-    def __init__(self) -> None:
+    def __init__(self, wait_seconds: float) -> None:
         super().__init__(self.__doc__)
+        self.wait_seconds = wait_seconds
 
 
 @dataclass(slots=True)
@@ -58,23 +60,26 @@ class Bucket:
     level: float
     at: float
     taken: int = 0
-    in_a_row: int = 0
+    kept: float = 0.0
 
     def turn(self, now: float, *, urgent: bool, routine: bool) -> tuple[bool, float]:
         """Whether the next request is urgent, and the seconds until it may be sent, if requests of
         these kinds wait."""
         if now > self.at:
-            self.level = min(self.size, self.level + (now - self.at) * self.per_second)
+            refill = (now - self.at) * self.per_second
+            self.level = min(self.size, self.level + refill)
+            self.kept = min(KEPT * self.size, self.kept + refill * ROUTINE_SHARE)
             self.at = now
-        owed = routine and self.in_a_row >= URGENT_IN_A_ROW
-        is_next = urgent and not owed
-        lacking = 1 - self.level + (0 if is_next or owed else RESERVED * self.size)
-        wait = lacking / self.per_second if lacking > ROUNDING else 0.0
-        return is_next, self.at - now + wait
+        lacking = max((1 - self.kept) / ROUTINE_SHARE, 1 - self.level)
+        for_routine = max(min(lacking, 1 - self.level + RESERVED * self.size), 0.0)
+        for_urgent = max(1 - self.level + self.kept, 0.0) / (1 - ROUTINE_SHARE)
+        is_next = urgent and not (routine and for_routine < for_urgent)
+        wait = (for_urgent if is_next else for_routine) / self.per_second
+        return is_next, self.at - now + (wait if wait > ROUNDING else 0.0)
 
     def take(self, *, urgent: bool) -> None:
         self.level, self.taken = self.level - 1, self.taken + 1
-        self.in_a_row = self.in_a_row + 1 if urgent else 0
+        self.kept = self.kept if urgent else max(self.kept - 1, 0.0)
 
     def told(self, remaining: float, sent: tuple[float, int]) -> None:
         """Lower the level to what the server had left when it got a request, which was sent at this
@@ -82,10 +87,11 @@ class Bucket:
         at, number = sent
         left = remaining + max(self.at - at, 0.0) * self.per_second - (self.taken - number)
         self.level = max(min(self.level, left), 0.0)
+        self.kept = min(self.kept, self.level)
 
     def pause(self, until: float) -> None:
         """Send nothing until then, and then urgent requests first."""
-        self.at, self.in_a_row = max(self.at, until), 0
+        self.at, self.kept = max(self.at, until), 0.0
 
 
 class _Line:
@@ -93,15 +99,17 @@ class _Line:
 
     def __init__(self, bucket: Bucket, now: Any, sleep: Any) -> None:
         self.bucket, self._now, self._sleep = bucket, now, sleep
-        self._waiting: dict[bool, deque[tuple[asyncio.Future[None], float]]]
-        self._waiting = {True: deque(), False: deque()}
+        self._waiting: dict[bool, list[tuple[int, asyncio.Future[None], float]]]
+        self._waiting = {True: [], False: []}
         self.task: asyncio.Task[None] | None = None
 
-    async def take(self) -> None:
-        """Return when the request may be sent. Raises BudgetSpent if that takes too long."""
-        urgent, answer = is_urgent.get(), asyncio.get_running_loop().create_future()
-        seconds = URGENT_SECONDS_MAX if urgent else ROUTINE_SECONDS_MAX
-        self._waiting[urgent].append((answer, self._now() + seconds))
+    async def take(self, number: int, until: float, *, urgent: bool) -> None:
+        """Return when the request may be sent, the lowest number first. Raises BudgetSpent if that
+        is not before ``until``, as soon as this is known."""
+        if until <= self.bucket.at:
+            raise self._spent()
+        answer = asyncio.get_running_loop().create_future()
+        heappush(self._waiting[urgent], (number, answer, until))
         self._serve_ready()
         if not answer.done() and (self.task is None or self.task.done()):
             self.task = asyncio.create_task(self._serve())
@@ -117,10 +125,10 @@ class _Line:
         now = self._now()
         while True:
             for queue in self._waiting.values():
-                while queue and (queue[0][0].done() or queue[0][1] <= now):
-                    answer, _ = queue.popleft()
+                while queue and (queue[0][1].done() or queue[0][2] <= max(now, self.bucket.at)):
+                    _, answer, _ = heappop(queue)
                     if not answer.done():
-                        answer.set_exception(BudgetSpent())
+                        answer.set_exception(self._spent())
             urgent, routine = map(bool, self._waiting.values())
             if not urgent and not routine:
                 return None
@@ -128,7 +136,10 @@ class _Line:
             if seconds > 0:
                 return seconds
             self.bucket.take(urgent=is_next)
-            self._waiting[is_next].popleft()[0].set_result(None)
+            heappop(self._waiting[is_next])[1].set_result(None)
+
+    def _spent(self) -> BudgetSpent:
+        return BudgetSpent(max(self.bucket.at - self._now(), 0.0))
 
 
 class ArmBudget:
@@ -138,8 +149,15 @@ class ArmBudget:
         self,
         now: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+        *,
+        routine_seconds: float = ROUTINE_SECONDS_MAX,
+        urgent_seconds_max: float = URGENT_SECONDS_MAX,
     ) -> None:
-        self._now, self._sleep = now, sleep
+        """Routine and urgent requests wait at most so long, which must be shorter than the time
+        limits of their callers: these cannot know that nothing was sent.
+        """
+        self._now, self._sleep, self._numbers = now, sleep, itertools.count()
+        self._routine_seconds, self._urgent_seconds_max = routine_seconds, urgent_seconds_max
         self._lines: dict[tuple[str, str], _Line] = {}
 
     def policy(self) -> AsyncHTTPPolicy[Any, Any]:
@@ -156,21 +174,28 @@ class ArmBudget:
 
     async def send(self, subscription: str, kind: str, send: Callable[[], Awaitable[Any]]) -> Any:
         """Send a request when it may be sent, and obey what the answer says about the limits. A 429
-        stops all requests of the subscription."""
-        line = self.line(subscription, kind)
-        await line.take()
-        sent = self._now(), line.bucket.taken
-        answer = await send()
-        response = answer.http_response
-        left = str(response.headers.get(f"x-ms-ratelimit-remaining-subscription-{kind}"))
-        if re.fullmatch("[0-9]{1,9}", left):
-            line.bucket.told(float(left), sent)
-        if response.status_code == 429 and await _stops_all(response):
+        stops all requests of the subscription. The request is sent again if it may wait so long.
+        """
+        line, urgent = self.line(subscription, kind), urgent_seconds.get()
+        wait = min(urgent, self._urgent_seconds_max) if urgent else self._routine_seconds
+        until = self._now() + wait
+        number = next(self._numbers)
+        while True:
+            await line.take(number, until, urgent=urgent > 0)
+            sent = self._now(), line.bucket.taken
+            answer = await send()
+            response = answer.http_response
+            left = str(response.headers.get(f"x-ms-ratelimit-remaining-subscription-{kind}"))
+            if re.fullmatch("[0-9]{1,9}", left):
+                line.bucket.told(float(left), sent)
+            if response.status_code != 429 or not await _stops_all(response):
+                return answer
             line.bucket.level = 0.0
-            wait = min(retry_after_seconds(response) or 0.0, PAUSE_SECONDS_MAX)
+            pause = min(retry_after_seconds(response) or 0.0, PAUSE_SECONDS_MAX)
             for each in SIZES:
-                self.line(subscription, each).bucket.pause(self._now() + wait)
-        return answer
+                self.line(subscription, each).bucket.pause(self._now() + pause)
+            if line.bucket.at >= until:
+                return answer
 
     async def close(self) -> None:
         for line in self._lines.values():

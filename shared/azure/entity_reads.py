@@ -5,10 +5,9 @@ from __future__ import annotations
 import asyncio
 import itertools
 import time
-from collections import defaultdict
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass, field
+from functools import partial
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING, TypeVar
 
@@ -16,7 +15,7 @@ from azure.core.exceptions import AzureError, HttpResponseError
 
 from shared.azure.refusals import REFUSED
 from shared.azure.transport import retry_after_seconds
-from shared.values.measurements import NOTHING
+from shared.values.concurrency import AskedTogether
 from shared.values.redaction import redacting
 
 if TYPE_CHECKING:
@@ -25,6 +24,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 Key = tuple[str, ...]
 """The kind and the path of an entity; without its name, all that one list names."""
+Wanted = tuple[str, str]
+"""The name of an entity, and a count of it."""
 
 CREDITS_OF_A_REQUEST = 10
 PAGE_SIZE, PAGES_MAX = 100, 100
@@ -83,15 +84,6 @@ class Turns:
                 self._free_at = now() + self._spacing
 
 
-@dataclass
-class _Listing:
-    """What is wanted at about the same time, with the counts, and what a list has of it."""
-
-    wanted: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
-    found: dict[str, Entity] = field(default_factory=dict)
-    task: asyncio.Task[None] | None = None
-
-
 @redacting
 class EntityReads:
     """Reads entities of one namespace. While the service asks to wait, nothing is read."""
@@ -104,7 +96,7 @@ class EntityReads:
     ) -> None:
         self._entities, self._turns, self._monotonic = entities, turns, monotonic
         self._waits_until = monotonic()
-        self._open = defaultdict[Key, _Listing](_Listing)
+        self._lists: dict[Key, AskedTogether[Wanted, Entity]] = {}
         self._single_until: dict[Key, float] = {}
         self._refused: dict[Key, int] = {}
 
@@ -112,15 +104,11 @@ class EntityReads:
         """The entity with this count. Raises NotNow and the errors of the service."""
         *above, name = (each.lower() for each in path)
         group = kind, *above
-        listing = self._open[group]
-        listing.wanted[name].add(count)
-        await asyncio.sleep(0)  # until all that are ready have named what they want
-        if self._open.get(group) is listing:
-            del self._open[group]
         until = asyncio.get_running_loop().time() + self._turns.seconds
-        listed = await self._listed(group, listing, until - self._turns.seconds / 2)
-        if name in listed:
-            return listed[name]
+        if self._monotonic() >= self._single_until.get(group, 0.0):
+            lists = self._lists.setdefault(group, AskedTogether(partial(self._list, group)))
+            if listed := await lists.ask((name, count)):
+                return listed
         return await self._ask(lambda: self._entities.read(kind, path), (*group, name), until)
 
     def advice(self) -> str:
@@ -131,19 +119,16 @@ class EntityReads:
         text = f"{singles} entities are read one by one, because they may not be listed: {role}"
         return f"{text} would save {saved} requests a run" if singles >= ADVISED_FROM else ""
 
-    async def _listed(self, group: Key, listing: _Listing, until: float) -> Mapping[str, Entity]:
-        """Those of the wanted entities that a list names, if a list saves requests."""
-        single_until = self._single_until.get(group, 0.0)
-        if len(listing.wanted) == 1 or self._monotonic() < single_until:
-            return NOTHING
-        listing.task = listing.task or asyncio.create_task(self._list(group, listing, until))
-        await asyncio.shield(listing.task)
-        return listing.found
-
-    async def _list(self, group: Key, listing: _Listing, until: float) -> None:
-        """Raises nothing: what an incomplete list does not name is read by itself."""
-        wanted, found, pages = listing.wanted, listing.found, 0
-        most = min(len(wanted) // 2, PAGES_MAX)
+    async def _list(self, group: Key, asked: Sequence[Wanted]) -> Mapping[Wanted, Entity]:
+        """What a list has of the entities, if it saves requests. Raises nothing: what an incomplete
+        list does not name is read by itself."""
+        found: dict[Wanted, Entity] = {}
+        wanted, pages = set(asked), 0
+        names = {name for name, _ in wanted}
+        if len(names) == 1:
+            return found
+        until = asyncio.get_running_loop().time() + self._turns.seconds / 2
+        most = min(len(names) // 2, PAGES_MAX)
         self._refused.pop(group, None)
         try:
             async with asyncio.timeout_at(until), aclosing(self._entities.pages(*group)) as all_:
@@ -153,14 +138,17 @@ class EntityReads:
                         break
                     pages += 1
                     found |= {
-                        n: page[n] for n in wanted.keys() & page if wanted[n] <= page[n].counts
+                        (name, count): page[name]
+                        for name, count in wanted
+                        if name in page and count in page[name].counts
                     }
         except UNREADABLE as error:
             if getattr(error, "status_code", None) not in REFUSED:
-                return
-            self._refused[group] = len(wanted)
-        if len(found) <= pages:
+                return found
+            self._refused[group] = len(names)
+        if len({name for name, _ in found}) <= pages:
             self._single_until[group] = self._monotonic() + LISTED_AGAIN_SECONDS
+        return found
 
     async def _ask(self, ask: Callable[[], Awaitable[T]], of: Key, until: float) -> T:
         self._check_throttled()

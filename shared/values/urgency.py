@@ -6,14 +6,16 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 
-is_urgent: ContextVar[bool] = ContextVar("is_urgent", default=False)
+URGENT_SECONDS_MAX = 60.0
+urgent_seconds: ContextVar[float] = ContextVar("urgent_seconds", default=0.0)
+"""How long an urgent request waits for its turn at most; 0 if requests are not urgent."""
 
 
 @contextmanager
-def urgent(*, when: bool = True) -> Iterator[None]:
-    """Requests that are sent within are urgent, if ``when`` is true."""
-    token = is_urgent.set(when or is_urgent.get())
+def urgent(seconds: float = URGENT_SECONDS_MAX) -> Iterator[None]:
+    """Requests that are sent within are urgent, and wait for their turn at most so long."""
+    token = urgent_seconds.set(seconds)
     try:
         yield
     finally:
-        is_urgent.reset(token)
+        urgent_seconds.reset(token)

@@ -23,7 +23,7 @@ from shared.settings import Settings
 from shared.settings.connections import HOST_STORAGE, StorageConnection
 from shared.values.metering import Meter, no_meter
 from shared.wiring import checks
-from shared.wiring.scaling import ScalingParts
+from shared.wiring.scaling import TURN_SHARE, ScalingParts
 
 if TYPE_CHECKING:
     from shared.azure.budget import ArmBudget
@@ -132,9 +132,11 @@ class App:
     @cached_property
     def arm_budget(self) -> ArmBudget:
         """The limits that all clients of Azure Resource Manager share."""
-        from shared.azure.budget import ArmBudget  # noqa: PLC0415  heavy
+        from shared.azure.budget import ROUTINE_SECONDS_MAX, ArmBudget  # noqa: PLC0415  heavy
 
-        return self.open(ArmBudget)
+        source, order = self.settings.source_timeout_seconds, self.settings.arm_timeout_seconds
+        routine = min(ROUTINE_SECONDS_MAX, source * TURN_SHARE)
+        return self.open(ArmBudget, routine_seconds=routine, urgent_seconds_max=order * TURN_SHARE)
 
     @cached_property
     def meter(self) -> Meter:

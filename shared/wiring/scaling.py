@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from functools import cached_property, partial
 
@@ -26,7 +27,9 @@ from shared.values.measurements import MetricValue
 from shared.wiring.parts import Parts
 
 TURN_SHARE = 0.8
-"""A count must have its turn to be read within this share of the time limit of its source."""
+"""A request must have its turn within this share of the time limit of what it is for."""
+CONFIRMATIONS_MAX = 8
+"""The most messages at a time that wait for readings of plans, so that others are not delayed."""
 SEND_SECONDS_MAX = 20
 """A function stops sending messages to a queue after this time, and fails."""
 
@@ -121,6 +124,10 @@ class ScalingParts(Parts):
     @cached_property
     def plan_readings(self) -> PlanReadings:
         return PlanReadings()
+
+    @cached_property
+    def confirmations(self) -> asyncio.Semaphore:
+        return asyncio.Semaphore(CONFIRMATIONS_MAX)
 
     @cached_property
     def timing(self) -> ActionTiming:

@@ -35,7 +35,7 @@ from shared.autoscaling.state import RulesInForce
 from shared.settings import SettingsError
 from shared.values.measurements import Metric, MetricValue
 from shared.values.samples import together
-from shared.values.urgency import is_urgent
+from shared.values.urgency import urgent_seconds
 from tests.bindings.test_ingestion_functions import imported, names
 from tests.builders import encode_metric, resource
 from tests.settings.test_settings import SINGLE
@@ -119,25 +119,26 @@ async def test_requests_are_urgent_while_an_order_is_carried_out_and_routine_aft
     app: App,
 ) -> None:
     (action,) = [action for _ in range(5) for action in await app.tick()]
-    urgencies, read, change = list[bool](), app.control.read, app.control.change
+    urgencies, read, change = list[float](), app.control.read, app.control.change
+    limit = app.module.settings.source_timeout_seconds
 
     async def noted(target: CapacityTarget) -> PlanReading:
-        urgencies.append(is_urgent.get())
+        urgencies.append(urgent_seconds.get())
         return await read(target)
 
     async def accepted(target: CapacityTarget, capacity: int, read: PlanReading) -> None:
-        urgencies.append(is_urgent.get())
+        urgencies.append(urgent_seconds.get())
         await change(target, capacity, read)
 
     app.control.read = noted  # type: ignore[method-assign]
     app.control.change = accepted  # type: ignore[method-assign]
     timer = Mock(spec=func.TimerRequest)
     for name, given, expected in (
-        ("reconciler", timer, [True]),
-        ("scaler", message(action), [True, True]),
-        ("reconciler", timer, [True]),  # its reading confirms the order
-        ("reconciler", timer, [False]),
-        ("metric_collector", timer, [False]),
+        ("reconciler", timer, [0.8 * limit]),
+        ("scaler", message(action), [60, 60]),
+        ("reconciler", timer, [0.8 * limit]),  # its reading confirms the order
+        ("reconciler", timer, [0]),
+        ("metric_collector", timer, [0]),
     ):
         app.now += timedelta(seconds=60)
         urgencies.clear()
@@ -159,6 +160,30 @@ async def test_a_manual_change_is_noticed_by_the_message_that_shows_it(app: App)
     app.now += timedelta(seconds=60)
     await app.tick()
     assert EntryKind.MANUAL_CHANGE in [line.kind for line in await app.store.log("plan-1")]
+
+
+async def test_messages_that_wait_for_plans_leave_room_for_others(
+    app: App, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    [_] = [action for _ in range(5) for action in await app.tick()]
+    bodies, reads = list[str](), list[CapacityTarget]()
+    for _ in range(12):
+        app.now += timedelta(seconds=15)
+        await app.call("metric_collector", Mock(spec=func.TimerRequest))
+        bodies += taken(app.metrics)
+    answers, read = asyncio.Event(), app.control.read
+
+    async def slow(target: CapacityTarget) -> PlanReading:
+        reads.append(target)
+        await answers.wait()
+        return await read(target)
+
+    monkeypatch.setattr(app.control, "read", slow)
+    calls = [asyncio.create_task(app.call("scaling_logic", message(each))) for each in bodies]
+    done, waiting = await asyncio.wait(calls, timeout=0.5)
+    assert (len(done), len(waiting), len(reads)) == (4, 8, 8)
+    answers.set()
+    await asyncio.gather(*calls)
 
 
 async def test_what_a_hanging_queue_did_not_take_is_sent_by_the_next_run(

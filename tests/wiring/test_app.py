@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from dataclasses import replace
 from typing import Any
+from unittest.mock import AsyncMock
 
 import pytest
 
 from local.twins.autoscaling import MemoryCapacityControl, MemoryStateStore
 from local.twins.ingestion import MemoryIngestionStore
-from shared.azure.budget import ArmBudget
+from shared.azure.budget import ArmBudget, BudgetSpent
 from shared.azure.invocation import INVOCATION_SECONDS_MAX
 from shared.settings import SettingsError
+from shared.values.urgency import urgent
 from shared.wiring.app import App
 from tests.bindings.test_ingestion_functions import ENVIRON
 from tests.builders import NOW, read
@@ -117,6 +120,18 @@ async def test_all_clients_of_resource_manager_share_one_budget(
         platform._client("westeurope")  # a service of its own, with limits of its own
         assert len(policies) == len(parts)
         await parts[2].close()
+
+
+async def test_a_request_is_given_up_before_its_time_limit_and_tells_how_long_to_wait() -> None:
+    """Otherwise its outcome would seem to be unknown, although nothing was sent."""
+    limits = {"ArmTimeoutSeconds": "30", "SourceTimeoutSeconds": "1"}
+    async with App({**ENVIRON, **limits}) as app:
+        for kind, patience in (("writes", 24), ("reads", 0.8)):
+            line = app.arm_budget.line("s", kind)
+            line.bucket.pause(time.monotonic() + patience + 0.1)
+            with urgent(60 if kind == "writes" else 0), pytest.raises(BudgetSpent) as spent:
+                await app.arm_budget.send("s", kind, AsyncMock())
+            assert spent.value.wait_seconds == pytest.approx(patience + 0.1, abs=0.1)
 
 
 async def test_an_app_reads_a_partition_under_the_names_that_are_stored() -> None:

@@ -36,6 +36,10 @@ awaits a reading. The collector reads plans more often, so this is for its failu
 """
 
 
+TURN_SHARE = 0.8
+"""A reading that does not get its turn within this share of the time limit is postponed."""
+
+
 @dataclass(frozen=True, slots=True)
 class Reconciler:
     """Reconciles resources. While another ``version`` of the rules is in force, actions are only
@@ -83,7 +87,7 @@ class Reconciler:
         is_fresh = any(now - each.time < span(fresh_seconds) for each in newest)
         if state.desired is None or (is_fresh and not awaits_reading(state)):
             return None
-        with urgent(when=state.desired.pending):
+        with urgent(self.timeout_seconds * TURN_SHARE if state.desired.pending else 0):
             read = await self.control.read(resource.target)
         stands = standing(resource, state, self.version, now)
         reconciliation = reconcile(

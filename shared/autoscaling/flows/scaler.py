@@ -65,7 +65,9 @@ class Scaler:
         assert desired is not None  # otherwise there would be a reason to ignore the action
         with urgent():
             settlement = await self._carry_out(resource, desired)
-        return await until_won(resource.name, lambda: self._settle(resource, action, settlement))
+            return await until_won(
+                resource.name, lambda: self._settle(resource, action, settlement)
+            )
 
     async def _carry_out(self, resource: Resource, desired: Desired) -> Settlement:
         """Change the capacity unless the target already has it."""

@@ -26,7 +26,7 @@ from shared.autoscaling.errors import (
 )
 from shared.autoscaling.plan_facts import PlanReading
 from shared.autoscaling.plans.answers import autoscale_of, facts_of, refusal
-from shared.autoscaling.plans.lists import THROTTLED, Pages, PlanLists
+from shared.autoscaling.plans.lists import Pages, PlanLists
 from shared.azure.budget import ArmBudget, BudgetSpent
 from shared.azure.credentials import credential_for
 from shared.azure.refusals import Access
@@ -35,7 +35,7 @@ from shared.settings import Settings
 from shared.values.redaction import redacting
 from shared.values.text import one_line, quoted
 
-ACCEPTED, FORBIDDEN = 202, 403
+ACCEPTED, FORBIDDEN, THROTTLED = 202, 403, 429
 IN_PROGRESS, FAILED_STATES = "inprogress", ("failed", "canceled")
 LIST_SECONDS_MAX = 2
 LISTED_AGAIN_SECONDS, UNLISTED_AGAIN_SECONDS = 3600, 300
@@ -133,21 +133,19 @@ class AppServiceControl:
         return autoscale_of(listed, plan_id(target)), ""
 
     async def _list(self, target: AppServicePlan, group: str) -> None:
+        """Keep the list of a resource group, or a text that says why it may not be listed."""
+        url = f"{group}/providers/Microsoft.Insights/autoscalesettings?api-version=2022-10-01"
         with suppress(AzureError, TimeoutError, ValueError):
             async with asyncio.timeout(LIST_SECONDS_MAX):
-                self._listed[group] = await self._settings_in(target, group)
-            if not isinstance(self._listed[group], str):
-                again = time.monotonic() + LISTED_AGAIN_SECONDS
-                self._listing[group] = again, self._listing[group][1]
-
-    async def _settings_in(self, target: AppServicePlan, group: str) -> Any:
-        """The list of a resource group, or a text that says why the identity may not list them."""
-        url = f"{group}/providers/Microsoft.Insights/autoscalesettings?api-version=2022-10-01"
-        response = await self._client(target).send_request(HttpRequest("GET", url))
-        if response.status_code == FORBIDDEN:
-            return f"403: it needs Microsoft.Insights/autoscalesettings/read on {group}"
-        response.raise_for_status()
-        return response.json()
+                response = await self._client(target).send_request(HttpRequest("GET", url))
+            if response.status_code == FORBIDDEN:
+                needed = "Microsoft.Insights/autoscalesettings/read"
+                self._listed[group] = f"403: it needs {needed} on {group}"
+                return
+            response.raise_for_status()
+            self._listed[group] = response.json()
+            again = time.monotonic() + LISTED_AGAIN_SECONDS
+            self._listing[group] = again, self._listing[group][1]
 
     def _client(self, target: AppServicePlan) -> WebSiteManagementClient:
         if target.subscription_id not in self._clients:
@@ -249,7 +247,7 @@ class _NoPolling(AsyncNoPolling[Any]):
 def _translated(error: AzureError, target: AppServicePlan, *, changing: bool) -> AutoscalingError:
     """Translate the error to an exception of the flows, with advice where an operator must act."""
     if isinstance(error, BudgetSpent):
-        return CapacityPostponed(f"plan {target.name}: {error.message}")
+        return CapacityPostponed(f"plan {target.name}: {error.message}", error.wait_seconds or None)
     status = error.status_code if isinstance(error, HttpResponseError) else None
     no_token = plan_access(target).refusal(error) if status is None else None
     message = no_token or f"plan {target.name}: {status or type(error).__name__}: {_detail(error)}"

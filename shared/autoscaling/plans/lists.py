@@ -10,17 +10,19 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from datetime import datetime
 from functools import partial
 
-from azure.core.exceptions import AzureError, HttpResponseError
+from azure.core.exceptions import AzureError
 from azure.mgmt.web.models import AppServicePlan as ArmPlan
 
 from shared.autoscaling.declaring import AppServicePlan
-from shared.azure.budget import BudgetSpent
+from shared.azure.budget import ROUTINE_SECONDS_MAX, BudgetSpent
 from shared.azure.transport import server_time
 from shared.values.concurrency import AskedTogether
 
-FORBIDDEN, THROTTLED = 403, 429
-PAGES_SECONDS_MAX = 5
-DENIED_AGAIN_SECONDS, FAILED_AGAIN_SECONDS = 3600, 300
+PAGES_SECONDS_MAX = ROUTINE_SECONDS_MAX + 1
+"""Longer than a list may wait for its turn: one that does not get it has not failed."""
+FAILED_AGAIN_SECONDS = 300
+AGAIN_SECONDS = {403: 3600, 429: 0}
+"""How long plans are read singly after a list was refused, by its status."""
 NEEDED = (
     "maximum_number_of_workers",
     "zone_redundant",
@@ -76,12 +78,11 @@ class PlanLists:
                     if len(found) == len(wanted) or pages == len(wanted):
                         break
             again, self._page_counts[group] = 0, pages
+        except BudgetSpent:
+            del self._singly_until[group]
+            raise
         except (AzureError, TimeoutError, AttributeError, TypeError, ValueError) as error:
-            status = error.status_code if isinstance(error, HttpResponseError) else None
-            if isinstance(error, BudgetSpent) or status == THROTTLED:
-                del self._singly_until[group]
-                raise
-            again = DENIED_AGAIN_SECONDS if status == FORBIDDEN else again
+            again = AGAIN_SECONDS.get(getattr(error, "status_code", 0), FAILED_AGAIN_SECONDS)
         self._singly_until[group] = self._monotonic() + again
         return found
 

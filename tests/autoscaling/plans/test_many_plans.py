@@ -15,7 +15,7 @@ from local.azure_apis.loopback_server import HANG, Fault
 from local.azure_apis.plans import P1V3, Plan, PlanId
 from local.twins.autoscaling import MemoryReader, MemoryStateStore
 from shared.autoscaling.declaring import AppServicePlan
-from shared.autoscaling.errors import CapacityRefused
+from shared.autoscaling.errors import CapacityPostponed, CapacityRefused
 from shared.autoscaling.flows.check_connections import check_all
 from shared.autoscaling.flows.metric_collector import Collection, collect
 from shared.autoscaling.flows.plan_readings import PlanReadings
@@ -132,6 +132,32 @@ async def test_orders_pass_while_routine_reads_wait(fleet: Fleet) -> None:
     await routine
 
 
+async def test_an_order_that_the_subscription_refuses_is_sent_again_with_the_same_body(
+    fleet: Fleet,
+) -> None:
+    (plan,) = fleet.holds(1)
+    with urgent():
+        fleet.arm.fail_next(arm_errors.throttled(20))
+        read = await fleet.control.read(plan)
+        fleet.arm.fail_next(arm_errors.throttled(20))
+        await fleet.control.change(plan, 3, read)
+    assert fleet.clock.now >= 40
+    assert fleet.refused == 2
+    assert (await fleet.control.read(plan)).value == 3
+
+
+async def test_an_order_that_cannot_be_sent_in_time_says_how_long_to_wait(fleet: Fleet) -> None:
+    (plan,) = fleet.holds(1)
+    fleet.arm.fail_next(arm_errors.throttled(120))
+    with urgent():
+        for _ in range(2):
+            with pytest.raises(CapacityPostponed) as postponed:
+                await fleet.control.read(plan)
+            assert postponed.value.retry_after_seconds == 120
+            assert not postponed.value.maybe_done
+    assert (fleet.clock.now, fleet.refused) == (0, 1)
+
+
 async def test_a_refusal_delays_all_plans_and_is_no_failure(fleet: Fleet) -> None:
     fleet.arm.role_scope = RoleScope.PLAN
     plans = fleet.holds(3)
@@ -199,6 +225,16 @@ async def test_plans_are_read_singly_while_the_list_is_denied_or_fails(
     fleet.arm.role_scope = RoleScope.RESOURCE_GROUP
     assert await fleet.read(*plans) == singly
     fleet.clock.now = again_seconds + 1
+    assert await fleet.read(*plans) == ["serverfarms"]
+
+
+async def test_plans_whose_list_alone_is_throttled_are_read_singly_in_that_run(
+    fleet: Fleet,
+) -> None:
+    plans = fleet.holds(2)
+    code = "ResourceRequestsThrottled"
+    fleet.arm.fail_next(Fault(arm_errors.front_door_error(429, code, "too many")))
+    assert await fleet.read(*plans) == ["plan-0000", "plan-0001", "serverfarms"]
     assert await fleet.read(*plans) == ["serverfarms"]
 
 

@@ -26,7 +26,7 @@ from shared.autoscaling.errors import ReadFailed
 from shared.autoscaling.services import clients
 from shared.autoscaling.services.clients import AzureReader, ServiceBusReader, StorageQueueReader
 from shared.autoscaling.sources import ServiceBusSource
-from shared.azure.entity_reads import LISTED_AGAIN_SECONDS, Key, NotNow, Turns
+from shared.azure.entity_reads import LISTED_AGAIN_SECONDS, EntityReads, Key, NotNow, Turns
 from shared.settings.connections import ArmNamespace, ServiceBusConnection
 from shared.values.measurements import MetricValue
 from tests.builders import not_asked
@@ -152,15 +152,15 @@ async def test_known_topics_of_many_subscriptions_share_a_list(
 ) -> None:
     monkeypatch.setattr(clients, "TOPIC_TIMEOUT_SECONDS", 60)
     subscriptions: list[ServiceBusSource] = []
-    for n in range(40):
+    for n in range(30):
         rig.bus.declare_topic(f"topic-{n}")
         rig.bus.declare_subscription(f"topic-{n}", f"sub-{n}")
         subscriptions.append(ServiceBusSubscription(f"topic-{n}", f"sub-{n}"))
-    assert values(await rig.read(subscriptions)) == [*range(40)]
+    assert values(await rig.read(subscriptions)) == [*range(30)]
     rig.now += clients.TOPIC_SECONDS
     rig.bus.set_status("topic-7", "ReceiveDisabled")
     found = await rig.read(subscriptions)
-    assert rig.requests == 40 + 1
+    assert rig.requests == 30 + 1
     told = [each.status for each in found if isinstance(each, MetricValue) and each.status]
     assert told == ["topic ReceiveDisabled"]
 
@@ -452,3 +452,29 @@ async def test_a_storage_account_gets_a_bounded_number_of_requests_at_a_time() -
         await reader.close()
         assert [each.value for each in read] == [5] * 200
         assert account.most <= clients.AT_ONCE_MAX
+
+
+class Hanging:
+    """A namespace that does not answer."""
+
+    def __init__(self) -> None:
+        self.began, self.ended = asyncio.Event(), asyncio.Event()
+
+    async def pages(self, *_: str) -> AsyncIterator[None]:
+        try:
+            self.began.set()
+            await asyncio.Event().wait()
+            yield
+        finally:
+            self.ended.set()
+
+
+async def test_a_list_ends_with_the_reads_that_wait_for_it() -> None:
+    entities: Any = Hanging()
+    reads = EntityReads(entities, Turns(FAST))
+    tasks = [asyncio.create_task(reads.read("queue", [each], "count")) for each in "ab"]
+    await entities.began.wait()
+    for each in tasks:
+        each.cancel()
+    async with asyncio.timeout(1):
+        await entities.ended.wait()
