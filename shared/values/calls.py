@@ -46,8 +46,8 @@ def error_text(error: BaseException) -> str:
 
 
 class DaemonCall(Generic[T]):
-    """A call in a daemon thread, which does not delay the end of the process. No other call uses the
-    thread meanwhile, so a call that never returns keeps it.
+    """A call in a daemon thread, which does not delay the end of the process. No other call uses
+    the thread meanwhile, so a call that never returns keeps it.
 
     The Functions host drops lines that are logged in a thread. They are therefore kept, and logged
     by the task that waits for the call.

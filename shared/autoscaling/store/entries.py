@@ -83,9 +83,10 @@ class Place:
 
 
 def log_operations(
-    entries: Sequence[LogEntry], place: Place, *, packs: bool = True
+    entries: Sequence[LogEntry], place: Place, version: str | None, *, packs: bool = True
 ) -> list[RowOperation]:
-    """The operations that write the entries of a commit, and the newest decision to ``last``.
+    """The operations that write the entries of a commit, and the newest decision to ``last``, which
+    must still have this ``version``: a decision counts those before it.
 
     ``place`` is that of the newest packed entry. Entries that are too long are not packed.
     """
@@ -105,7 +106,7 @@ def log_operations(
         if entry.kind is EntryKind.DECISION:
             last = {**keys, "RowKey": LAST_ROW, **pieces("entry", text)}
     merged = [RowOperation("PATCH", row) for row in packed.values()]
-    return own + merged + ([RowOperation("PUT", {**last, **properties(place)})] if last else [])
+    return own + merged + ([put_operation(last | properties(place), version)] if last else [])
 
 
 def _packed_name(entry: LogEntry) -> str:

@@ -11,6 +11,7 @@ import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 
 from azure.core.exceptions import HttpResponseError
 
@@ -21,6 +22,7 @@ from shared.autoscaling.state import OVERRIDE_ROW, Override, ScalingState, chang
 from shared.autoscaling.store.entries import (
     AFTER_TIME,
     KEYS,
+    LAST_ROW,
     LOG_END,
     LOG_PREFIX,
     PACKED_END,
@@ -87,14 +89,14 @@ class TableStateStore:
             put_operation(state_row(name, key, value), version.etags.get(key))
             for key, value in changed_rows(snapshot.state, state)
         ]
+        logged = partial(log_operations, entries, version.place, version.etags.get(LAST_ROW))
         if rows or entries:
             try:
-                await self._submit(name, rows + log_operations(entries, version.place))
+                await self._submit(name, rows + logged())
             except HttpResponseError as error:
                 if getattr(error, "error_code", "") not in ROW_FULL:
                     raise
-                own = log_operations(entries, version.place, packs=False)
-                await self._submit(name, rows + own)
+                await self._submit(name, rows + logged(packs=False))
         self._wrote(entries, state)
 
     async def put_override(
