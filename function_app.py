@@ -2,6 +2,7 @@
 result."""
 
 import asyncio
+import gc
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, List  # the worker refuses list[…] in a binding
@@ -50,6 +51,7 @@ guard_invocation = InvocationGuard(app.record_invocation if failure is None else
 logging.getLogger("azure").setLevel(logging.WARNING)
 for client in ("azure.eventhub", "azure.servicebus"):  # the app logs their errors, in one line each
     logging.getLogger(client).setLevel(logging.CRITICAL)
+gc.freeze()  # modules are never garbage, and each full collection would look through them
 
 
 @refused.timer_trigger(arg_name="timer", schedule="0 * * * * *", run_on_startup=True)

@@ -32,6 +32,7 @@ from shared.autoscaling.state import (
     ScalingState,
     changed_rows,
 )
+from shared.autoscaling.store.entries import LAST_ROW
 from shared.values.measurements import CAPACITY_SANE_MAX, MetricValue
 
 Clock = Callable[[], datetime]
@@ -64,10 +65,12 @@ class MemoryStateStore:
     ) -> None:
         name = snapshot.resource_name
         rows = dict(changed_rows(snapshot.state, state))
-        self._check(snapshot, rows, [each for each in entries if not each.requests_nothing])
+        last = [LAST_ROW] if any(each.kind is EntryKind.DECISION for each in entries) else []
+        written = [*rows, *last]
+        self._check(snapshot, written, [each for each in entries if not each.requests_nothing])
         stored = self._states.get(name, ScalingState())
         self._states[name] = with_rows(stored, state, set(rows))
-        for row in rows:
+        for row in written:
             self._versions[name, row] = next(self._new_versions)
         for entry in entries:
             self._write(entry)

@@ -56,11 +56,11 @@ class StateStore(Protocol):
         """Write the changes since the snapshot and the entries, in one transaction. The last
         decision among them becomes ``Snapshot.decided``.
 
-        Raises StateConflict if a row to write has changed since the snapshot, or if the log already
-        has one of the entries. A decision that requests nothing replaces the same one instead. The
-        cause may be this commit itself: if its reply is lost, the
-        client repeats the request. The caller reads the state again and sees whether the commit was
-        written.
+        Raises StateConflict if a row to write has changed since the snapshot, if the entries have a
+        decision and there is a newer one, or if the log already has one of the entries. A decision
+        that requests nothing replaces the same one instead. The cause may be this commit itself: if
+        its reply is lost, the client repeats the request. The caller reads the state again and sees
+        whether the commit was written.
         """
         ...
 

@@ -55,8 +55,11 @@ class LastingCondition:
 
     @property
     def cause(self) -> tuple[str, str]:
-        """The kind, and a subject for all that differ only in the resource and in numbers."""
-        return self.kind or "", f"{SEVERAL}: {one_line(NUMBER.sub('N', self.own))}"
+        """The kind, and a subject for all that differ only in the resource and in numbers of what
+        is wrong."""
+        part, text = self.subject.partition("/")[2], NUMBER.sub("N", self.own)
+        named = "" if part in text else f"{part}: "  # such as a metric with a number in its name
+        return self.kind or "", f"{SEVERAL}: {one_line(named + text)}"
 
     @property
     def rank(self) -> int:
@@ -102,7 +105,7 @@ def grouped(
     """
     by_cause: dict[Any, list[LastingCondition]] = defaultdict(list)
     for each in found:
-        by_cause[each.cause, each.severity, each.subject.partition("/")[2]].append(each)
+        by_cause[each.cause, each.severity].append(each)
     told = list[LastingCondition]()
     for (cause, *_), alike in by_cause.items():
         names = list(dict.fromkeys(each.resource for each in alike))

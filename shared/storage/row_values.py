@@ -15,6 +15,7 @@ from shared.storage.tables import TEXT_LENGTH_MAX
 from shared.values.text import quoted
 
 UNIX_START = datetime(1970, 1, 1, tzinfo=UTC)
+MICROSECOND = timedelta(microseconds=1)
 FAR_AHEAD = datetime(2999, 12, 31, tzinfo=UTC)
 """Times in texts lie between UNIX_START and FAR_AHEAD, so adding a duration cannot overflow."""
 REASON_LENGTH_MAX = 300
@@ -150,8 +151,7 @@ def zoned(text: str) -> datetime:
     return time
 
 
-def json_text(value: object) -> str:
-    return json.dumps(value, separators=(",", ":"), default=datetime.isoformat)
+json_text = json.JSONEncoder(separators=(",", ":"), default=datetime.isoformat).encode
 
 
 def property_text(text: str) -> str:
@@ -174,7 +174,7 @@ def joined(name: str, row: Mapping[str, Any]) -> str:
 
 
 def microseconds(time: datetime) -> int:
-    return (time - UNIX_START) // timedelta(microseconds=1)
+    return (time - UNIX_START) // MICROSECOND
 
 
 def utc(value: datetime | str) -> datetime:

@@ -36,6 +36,7 @@ HEADERS = {
     "x-ms-version": "2019-02-02",  # storage takes no token without a version
 }
 PART_START = "Content-Type: application/http\r\nContent-Transfer-Encoding: binary\r\n"
+PART_HEADERS = "".join([f"{name}: {value}\r\n" for name, value in HEADERS.items()])
 FAILED = 300
 PART = re.compile(rb"\r\n\r\nHTTP/1\.1 (\d{3})[^\r\n]*\r\n((?:[^\r\n]+\r\n)*)")
 ETAG = re.compile(rb"^etag: *([^\r\n]+)", re.IGNORECASE | re.MULTILINE)
@@ -70,10 +71,10 @@ class RowOperation:
     def part(self, table_url: str) -> str:
         """The same request as a part of a transaction."""
         url, match, content = self._parts(table_url)
-        length = {"Content-Length": str(len(content))} if content else {}  # JSON is ASCII
-        lines = [f"{name}: {value}" for name, value in {**HEADERS, **length, **match}.items()]
-        start = f"{self.method} {url} HTTP/1.1\r\nPrefer: return-no-content"
-        return "\r\n".join([PART_START, start, *lines, "", content])
+        length = {"Content-Length": len(content)} if content else {}  # JSON is ASCII
+        own = "".join([f"{name}: {value}\r\n" for name, value in {**length, **match}.items()])
+        start = f"{PART_START}\r\n{self.method} {url} HTTP/1.1\r\nPrefer: return-no-content\r\n"
+        return f"{start}{PART_HEADERS}{own}\r\n{content}"
 
     def _parts(self, table_url: str) -> tuple[str, dict[str, str], str]:
         row, match = self.row, {"If-Match": self.version} if self.version else {}

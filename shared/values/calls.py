@@ -10,6 +10,8 @@ from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import Future, wait
 from contextlib import suppress
 from contextvars import ContextVar, copy_context
+from functools import partial
+from queue import SimpleQueue
 from threading import Thread, current_thread, main_thread
 from typing import Any, Generic, TypeVar
 
@@ -19,6 +21,13 @@ T = TypeVar("T")
 
 LOG_LINES_MAX = 1000
 """If more log lines of one call wait to be logged, the oldest are dropped."""
+IDLE_THREADS_MAX = 16
+"""The most threads that are kept for further calls."""
+
+Run = Callable[[], Callable[[], None]]
+"""Makes a call, and returns what tells its result."""
+_idle = deque[SimpleQueue[Run]]()
+"""The queues of threads that wait for a call."""
 
 
 def error_text(error: BaseException) -> str:
@@ -37,7 +46,8 @@ def error_text(error: BaseException) -> str:
 
 
 class DaemonCall(Generic[T]):
-    """A call in a daemon thread of its own, which does not delay the end of the process.
+    """A call in a daemon thread, which does not delay the end of the process. No other call uses
+    the thread meanwhile, so a call that never returns keeps it.
 
     The Functions host drops lines that are logged in a thread. They are therefore kept, and logged
     by the task that waits for the call.
@@ -54,16 +64,15 @@ class DaemonCall(Generic[T]):
                 handler.filters.insert(0, _passes)
         context = copy_context()
         context.run(_call.set, self)
-        Thread(target=context.run, args=(self._run, work), daemon=True).start()
+        _in_thread(partial(context.run, self._run, work))
 
-    def _run(self, work: Callable[[], T]) -> None:
+    def _run(self, work: Callable[[], T]) -> Callable[[], None]:
         try:
-            result = work()
+            return partial(self.finished.set_result, work())
         except BaseException as error:
             expected = isinstance(error, Exception) and not isinstance(error, StopIteration)
-            self.finished.set_exception(error if expected else RuntimeError(error_text(error)))
-        else:
-            self.finished.set_result(result)
+            told = error if expected else RuntimeError(error_text(error))
+            return partial(self.finished.set_exception, told)
 
     async def ends_within(self, seconds: float) -> bool:
         """Whether the call ends within this time from its start. Logs its lines."""
@@ -86,6 +95,25 @@ class DaemonCall(Generic[T]):
             for handler in logging.getLogger().handlers:
                 if record.levelno >= handler.level:
                     handler.handle(record)
+
+
+def _in_thread(run: Run) -> None:
+    try:
+        runs = _idle.pop()
+    except IndexError:
+        runs = SimpleQueue()
+        Thread(target=_work, args=(runs,), daemon=True).start()
+    runs.put(run)
+
+
+def _work(runs: SimpleQueue[Run]) -> None:
+    kept = True
+    while kept:
+        tell = runs.get()()
+        if kept := len(_idle) < IDLE_THREADS_MAX:
+            _idle.append(runs)  # before the result is told, so that the next call finds it
+        tell()
+        del tell  # it holds the result
 
 
 _call: ContextVar[DaemonCall[Any] | None] = ContextVar("call", default=None)

@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import TypedDict
+from urllib.parse import quote
 
 from pydantic import ConfigDict, Field
 
@@ -106,7 +107,7 @@ def attention(
     resources: Mapping[str, Shown], cards: Sequence[str], panels: Mapping[str, Shown]
 ) -> list[tuple[str, LastingCondition]]:
     """What is wrong, the most severe first, each with a link to what shows it."""
-    links = {name: f"?resource={name}#name-1" for name in resources}
+    links = {name: f"?resource={quote(name)}#name-1" for name in resources}
     links |= {name: f"#name-{number}" for number, name in enumerate(cards, 1)}
     links[""] = "#all" if len(cards) < len(resources) else "#name-1"
     of_resources = grouped(each for shown in resources.values() for each in shown.conditions)

@@ -45,7 +45,7 @@ from shared.ingestion.store.events import StoredDeadLetter
 from shared.notifications import flow
 from shared.notifications.conditions import ConditionShown, LastingCondition, grouped
 from shared.notifications.ports import Observed
-from shared.notifications.selection import NotificationIntervals
+from shared.notifications.selection import NotificationIntervals, due_conditions
 from shared.sampling.trend_rows import UNREADABLE, Trend
 from shared.trends.nightly.trend_news import trend_conditions
 from shared.values.measurements import CAPACITY_METRIC, MetricValue, Window
@@ -455,6 +455,23 @@ def test_conditions_of_another_kind_severity_or_metric_or_of_no_resource_stay_th
     for changes in others:
         assert len(grouped([*same[1:], replace(same[0], **changes)])) == 4
     assert len(grouped([replace(each, resource="") for each in same])) == 4
+
+
+def test_metrics_whose_names_differ_only_in_a_number_are_two_notifications() -> None:
+    found = [
+        LastingCondition(
+            f"plan-{n}/{name}", Severity.WARNING, f"plan-{n}: no sample of {name} for {n} min",
+            kind=NewsKind.SOURCE_STALE, resource=f"plan-{n}",
+        )
+        for n in range(5) for name in ("queue-1", "queue-2")
+    ]  # fmt: skip
+    due = due_conditions(
+        [each.news(NOW) for each in grouped(found)], {}, NOW, NotificationIntervals()
+    )
+    assert [each.news.headline for each in due] == [
+        f"5 resources: no sample of {name} for 0 to 4 min: plan-0, plan-1, plan-2 and 2 more"
+        for name in ("queue-1", "queue-2")
+    ]
 
 
 async def test_page_and_status_command_tell_one_cause_once(

@@ -11,13 +11,14 @@ import pytest
 from azure.core.exceptions import HttpResponseError
 from azure.core.rest import HttpRequest
 from azure.data.tables import EdmType
+from azure.data.tables.aio import TableServiceClient
 
 from local.azure_apis.loopback_server import LoopbackServer, Reply, Request
 from local.azurite import Azurite
 from shared.azure.refusals import AccessRefused
 from shared.settings.connections import StorageConnection
 from shared.storage.table_requests import Row, RowOperation, literal, put_operation, whole
-from shared.storage.tables import RowConflict, Table, table_service
+from shared.storage.tables import RowConflict, Table
 
 KEYS = {"PartitionKey": "p'% ü", "RowKey": "r'|=:@ é"}
 VALUES: dict[str, Any] = {
@@ -46,7 +47,7 @@ async def test_a_row_is_the_same_whoever_writes_and_reads_it(
     await table.overwrite(own)
     read = await table.get(KEYS["PartitionKey"], KEYS["RowKey"])
     assert read == {**KEYS, **VALUES, "large": 2**53 + 1}
-    async with table_service(StorageConnection("Storage", azurite.connection_string)) as service:
+    async with TableServiceClient.from_connection_string(azurite.connection_string) as service:
         client = service.get_table_client("Anything")
         seen = await client.get_entity(KEYS["PartitionKey"], KEYS["RowKey"])
         assert seen["large"].edm_type is EdmType.INT64
@@ -58,17 +59,18 @@ async def test_a_row_is_the_same_whoever_writes_and_reads_it(
         assert rows == [await table.get(KEYS["PartitionKey"], KEYS["RowKey"])] == [read]
 
 
-async def test_each_request_names_the_version_of_the_client(table: Table) -> None:
+async def test_each_request_names_the_version_of_the_client(table: Table, azurite: Azurite) -> None:
     """With a token, storage refuses a request without a version."""
     sent: list[HttpRequest] = []
-    send = table._send
-    table._send = lambda request: sent.append(request) or send(request)  # type: ignore
+    send = table._client.send_request
+    table._client.send_request = lambda request: sent.append(request) or send(request)  # type: ignore
     row = {"PartitionKey": "p", "RowKey": "r"}
     await table.overwrite(row)
     await table.submit([RowOperation("PUT", row)])
     await table.get("p", "r")
     await table.all_rows()
-    expected = table._service.api_version
+    async with TableServiceClient.from_connection_string(azurite.connection_string) as service:
+        expected = service.api_version
     assert {request.headers["x-ms-version"] for request in sent} == {expected}
     assert len(sent) >= 4  # more if the table had to be created
 

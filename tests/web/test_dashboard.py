@@ -8,7 +8,9 @@ import re
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import timedelta
+from html import unescape
 from typing import Any
+from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
@@ -200,6 +202,19 @@ async def test_of_many_resources_only_the_logs_of_those_shown_in_detail_are_read
         assert (answer.status, world.store.logs_read) == (
             (200, 0) if serve is resources else (404, 0)
         )
+
+
+async def test_a_link_leads_to_the_resource_whatever_its_name(world: World) -> None:
+    several = [*[f"plan-{number}" for number in range(20)], "a&b +c%41 ü'\""]
+    world.board = replace(world.board, resources={name: resource(name) for name in several})
+    await world.decide(several)
+    world.now += timedelta(minutes=4)
+    await world.decide(several[:-1])
+    body = (await dashboard(Request(query={"resource": "plan-1"}), world.board)).body
+    links = [unescape(link) for link in re.findall(r'href="\?([^"]+)"', body)]
+    named = [parse_qs(urlsplit(f"?{link}").query)["resource"][0] for link in links if link[9:]]
+    assert {*named} == {*several}
+    assert named.count(several[-1]) > 1, "in the table, and at what is wrong"
 
 
 async def test_no_more_than_a_few_resources_are_read_at_a_time(world: World) -> None:

@@ -147,8 +147,9 @@ class LogEntry:
         return replace(new, repeated=before.repeated + 1, repeated_since=first)
 
     def _said(self) -> tuple[object, ...]:
-        said = self.current, self.desired, self.limited_by, NUMBER.sub("", self.reason)
-        return said if self.requests_nothing else (self.entry_id, self.time)
+        said = self.current, self.desired, self.epoch, self.limited_by
+        text = NUMBER.sub("", self.reason)
+        return (*said, text) if self.requests_nothing else (self.entry_id, self.time)
 
     @property
     def requests_nothing(self) -> bool:

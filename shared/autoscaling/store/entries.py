@@ -36,12 +36,10 @@ from shared.storage.table_requests import Row, RowOperation, put_operation
 from shared.storage.tables import TEXT_LENGTH_MAX
 
 LOG_PREFIX = "decision|"
-LOG_END = "decision}"  # sorts after all keys that start with LOG_PREFIX
 PACKED_PREFIX = "decided|"
-PACKED_END = "decided}"
 LAST_ROW = "last"
-AFTER_TIME = "~"
-"""A prefix followed by this character sorts after all keys that start with the prefix."""
+AFTER = "~"
+"""A text followed by this character sorts after all keys that start with the text."""
 TICKS_MAX = 10**18
 EVIDENCE_ITEMS_MAX = 100
 EVIDENCE_LENGTH_MAX = 500
@@ -83,9 +81,10 @@ class Place:
 
 
 def log_operations(
-    entries: Sequence[LogEntry], place: Place, *, packs: bool = True
+    entries: Sequence[LogEntry], place: Place, version: str | None, *, packs: bool = True
 ) -> list[RowOperation]:
-    """The operations that write the entries of a commit, and the newest decision to ``last``.
+    """The operations that write the entries of a commit, and the newest decision to ``last``, which
+    must still have this ``version``: a decision counts those before it.
 
     ``place`` is that of the newest packed entry. Entries that are too long are not packed.
     """
@@ -105,7 +104,7 @@ def log_operations(
         if entry.kind is EntryKind.DECISION:
             last = {**keys, "RowKey": LAST_ROW, **pieces("entry", text)}
     merged = [RowOperation("PATCH", row) for row in packed.values()]
-    return own + merged + ([RowOperation("PUT", {**last, **properties(place)})] if last else [])
+    return own + merged + ([put_operation(last | properties(place), version)] if last else [])
 
 
 def _packed_name(entry: LogEntry) -> str:
@@ -123,17 +122,15 @@ def log_key(entry: LogEntry) -> str:
     """
     epoch = EPOCH_MAX - (entry.epoch or 0)
     rank = int(entry.kind is EntryKind.DECISION)
-    return f"{log_key_start(entry.time)}{epoch:09d}|{rank}|{entry.entry_id}"
+    return f"{LOG_PREFIX}{_inverted(entry.time)}|{epoch:09d}|{rank}|{entry.entry_id}"
 
 
-def log_key_start(time: datetime) -> str:
-    """The beginning of the keys of all entries of this time."""
-    return f"{LOG_PREFIX}{_inverted(time)}|"
-
-
-def packed_key_start(time: datetime) -> str:
-    """The beginning of the keys of all packed entries of the quarter of an hour of this time."""
-    return f"{PACKED_PREFIX}{_inverted(quarter_of(time))}|"
+def end_of(prefix: str, time: datetime | None = None) -> str:
+    """The end of the keys of all entries of this time and later, those of the whole quarter of an
+    hour if they are packed. Without a time, the end of the keys of all entries."""
+    if time is None:
+        return prefix + AFTER
+    return f"{prefix}{_inverted(quarter_of(time) if prefix == PACKED_PREFIX else time)}|{AFTER}"
 
 
 def _inverted(time: datetime) -> str:
@@ -193,12 +190,9 @@ def packed_entries(row: Any) -> Iterator[tuple[LogEntry, float]]:
 def last_of(rows: Sequence[Any]) -> tuple[LogEntry | None, Place, tuple[str, ...]]:
     """The newest decision, the place of the newest packed entry, and why they cannot be read. The
     next decision writes the row again."""
-    for row in (each for each in rows if each["RowKey"] == LAST_ROW):
-        return _last_of(row)
-    return None, Place(), ()
-
-
-def _last_of(row: Any) -> tuple[LogEntry | None, Place, tuple[str, ...]]:
+    row = next((each for each in rows if each["RowKey"] == LAST_ROW), None)
+    if row is None:
+        return None, Place(), ()
     try:
         content = json.loads(joined("entry", row))
         entry = _log_entry({**content, "PartitionKey": row["PartitionKey"]})

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping
-from datetime import timedelta
 from typing import Any, TypeVar
 from zoneinfo import ZoneInfo
 
@@ -34,6 +33,7 @@ from shared.autoscaling.state import (
 )
 from shared.autoscaling.store.learned import learned_fields, learned_of
 from shared.storage.row_values import (
+    MICROSECOND,
     REASON_LENGTH_MAX,
     UNIX_START,
     error_text,
@@ -154,15 +154,16 @@ def samples_of(pairs: Any) -> Samples:
 
     Raises an exception if the pairs cannot be read.
     """
-    samples = tuple(
-        MetricValue(
-            UNIX_START + timedelta(microseconds=ticks), value, *(s for s in status if s in DISABLED)
-        )
-        for ticks, value, *status in pairs
-    )
+    samples = [_sample(*pair) for pair in pairs]
     if not {type(sample.value) for sample in samples} <= {float, int}:
         raise TypeError("a sample is not a number")
-    return tuple(sample for sample in samples if 0 <= sample.value <= MEASURE_MAX)
+    return tuple([sample for sample in samples if 0 <= sample.value <= MEASURE_MAX])
+
+
+def _sample(ticks: int, value: float, status: str = "", *_: object) -> MetricValue:
+    return MetricValue(
+        UNIX_START + ticks * MICROSECOND, value, status if status in DISABLED else ""
+    )
 
 
 # --- desired, and the version of the rules ------------------------------------------------------

@@ -11,6 +11,7 @@ import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 
 from azure.core.exceptions import HttpResponseError
 
@@ -19,19 +20,17 @@ from shared.autoscaling.errors import StateConflict, StateUnreadable
 from shared.autoscaling.ports import Snapshot, Wrote, wrote_nothing
 from shared.autoscaling.state import OVERRIDE_ROW, Override, ScalingState, changed_rows
 from shared.autoscaling.store.entries import (
-    AFTER_TIME,
+    AFTER,
     KEYS,
-    LOG_END,
+    LAST_ROW,
     LOG_PREFIX,
-    PACKED_END,
     PACKED_PREFIX,
     Place,
+    end_of,
     last_of,
-    log_key_start,
     log_operations,
     log_row,
     newest_first,
-    packed_key_start,
 )
 from shared.autoscaling.store.rows import (
     STATE_START,
@@ -87,14 +86,14 @@ class TableStateStore:
             put_operation(state_row(name, key, value), version.etags.get(key))
             for key, value in changed_rows(snapshot.state, state)
         ]
+        logged = partial(log_operations, entries, version.place, version.etags.get(LAST_ROW))
         if rows or entries:
             try:
-                await self._submit(name, rows + log_operations(entries, version.place))
+                await self._submit(name, rows + logged())
             except HttpResponseError as error:
                 if getattr(error, "error_code", "") not in ROW_FULL:
                     raise
-                own = log_operations(entries, version.place, packs=False)
-                await self._submit(name, rows + own)
+                await self._submit(name, rows + logged(packs=False))
         self._wrote(entries, state)
 
     async def put_override(
@@ -134,21 +133,16 @@ class TableStateStore:
         *,
         changes_only: bool = False,
     ) -> list[LogEntry]:
-        end = LOG_END if since is None else log_key_start(since) + AFTER_TIME
-        own = self._table.range(resource_name, LOG_PREFIX, end, limit)
+        own = self._table.range(resource_name, LOG_PREFIX, end_of(LOG_PREFIX, since), limit)
         if changes_only:
             entries = newest_first(await own, [])
             return [each for each in entries if not each.requests_nothing]
-        entries = newest_first(
-            *await asyncio.gather(own, self._packed(resource_name, limit, since))
-        )
-        return [each for each in entries if since is None or each.time >= since][:limit]
+        rows = await asyncio.gather(own, self._packed(resource_name, limit, since))
+        return [each for each in newest_first(*rows) if since is None or each.time >= since][:limit]
 
     async def _packed(self, name: str, limit: int, since: datetime | None) -> list[Row]:
         """The newest packed rows, with ``limit`` entries or more if there are as many."""
-        start, end = PACKED_PREFIX, PACKED_END
-        if since is not None:
-            end = packed_key_start(since) + AFTER_TIME
+        start, end = PACKED_PREFIX, end_of(PACKED_PREFIX, since)
         found: list[Row] = []
         missing = limit
         while missing > 0:
@@ -158,22 +152,19 @@ class TableStateStore:
             if len(rows) < count:
                 break
             missing -= sum(len(row) - len(KEYS) for row in rows)
-            start = rows[-1]["RowKey"] + AFTER_TIME
+            start = rows[-1]["RowKey"] + AFTER
         return found
 
     async def prune_log(self, resource_name: str, before: datetime) -> int:
-        packed = packed_key_start(before) + AFTER_TIME
-        deleted = await self._prune(resource_name, packed, PACKED_END)
-        own = log_key_start(before) + AFTER_TIME
-        return deleted + await self._prune(resource_name, own, LOG_END)
-
-    async def _prune(self, name: str, start: str, end: str) -> int:
-        deleted, found = 0, TRANSACTION_ROWS_MAX
-        while found == TRANSACTION_ROWS_MAX:
-            keys = await self._table.keys(name, start, end, TRANSACTION_ROWS_MAX)
-            await self._table.delete([{"PartitionKey": name, "RowKey": key} for key in keys])
-            found = len(keys)
-            deleted += found
+        deleted = 0
+        for prefix in (PACKED_PREFIX, LOG_PREFIX):
+            start, found = end_of(prefix, before), TRANSACTION_ROWS_MAX
+            while found == TRANSACTION_ROWS_MAX:
+                keys = await self._table.keys(resource_name, start, end_of(prefix), found)
+                rows = [{"PartitionKey": resource_name, "RowKey": key} for key in keys]
+                await self._table.delete(rows)
+                found = len(keys)
+                deleted += found
         return deleted
 
     async def close(self) -> None:

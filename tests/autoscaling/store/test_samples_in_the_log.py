@@ -126,6 +126,7 @@ async def test_a_decision_counts_how_often_the_decisions_before_it_said_the_same
         ({"reason": "mean backlog 200 < 100"}, 0),
         ({"limited_by": ()}, 0),
         ({"current": 3}, 0),
+        ({"epoch": 8}, 0),  # an older version has changed the capacity and back meanwhile
         ({"applies": True}, 0),
         ({"time": NOW - timedelta(seconds=1)}, 0),  # the clock was set back
     ],

@@ -187,6 +187,23 @@ async def test_each_entry_that_was_written_is_told_with_its_state(
     assert written == expected
 
 
+async def test_of_two_decisions_on_the_same_state_only_one_is_written(
+    store: StateStore, name: str
+) -> None:
+    """Even if they write different rows of the state: the second has not counted the first."""
+    await store.commit(await store.load(name), FULL, [entry(name, "a", **HOLD)])
+    first, second = await store.load(name), await store.load(name)
+    more = first.state.with_history("backlog", history([9]))
+    await store.commit(first, more, [entry(name, "b", **HOLD)])
+    other = second.state.with_history("finished", history([9]))
+    with pytest.raises(StateConflict):
+        await store.commit(second, other, [entry(name, "c", **HOLD)])
+    await store.commit(second, other)
+    decided = (await store.load(name)).decided
+    assert decided is not None
+    assert decided.entry_id == "b"
+
+
 async def test_only_one_of_two_concurrent_commits_of_a_row_wins(
     store: StateStore, name: str
 ) -> None:
@@ -384,7 +401,7 @@ def test_packed_rows_have_no_more_properties_and_characters_than_a_row_can_have(
     place, rows = Place(), dict[str, Row]()
     lines = [entry("a", f"a-{n}", time=ago(1), reason=f"{n}{reason}", **HOLD) for n in range(450)]
     for line in lines:
-        merged, last = log_operations([line], place)
+        merged, last = log_operations([line], place, None)
         rows.setdefault(merged.row["RowKey"], {}).update(merged.row)
         (_, place, lost) = last_of([last.row])
         assert not lost
