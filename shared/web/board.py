@@ -43,6 +43,10 @@ from shared.web.operation import operation
 POINTS_MAX = 360
 CACHED_ENTRIES_MAX = 20_000
 """The most entries that are kept for a resource: three days of decisions every 15 s."""
+CARDS_MAX = 20
+"""If there are more resources, a table shows them, and cards only the first that need attention."""
+SEEN_SECONDS_MAX = 30
+NEVER = (0.0, None)
 OVERLAP = timedelta(seconds=30)
 """Entries are not always written in the order of their times, so the entries of the last moments
 are read again.
@@ -119,6 +123,8 @@ class Board:
     at_maximum_minutes: float
     panels: Mapping[str, Panel] = field(default_factory=lambda: MappingProxyType({}))
     free: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(status.AT_ONCE_MAX))
+    seen: dict[str, tuple[float, Shown]] = field(default_factory=dict)
+    """Of many resources, what was read of each within the last seconds, and when."""
 
 
 def cached(panel: Panel, seconds: float, clock: Callable[[], float] = time.monotonic) -> Panel:
@@ -297,6 +303,7 @@ async def override(
     """Set or clear an override of the rules."""
     found = find(board.resources, path.name)
     by = request.headers.get("x-ms-client-principal-name") or body.by or ""
+    board.seen.pop(found.name, None)
     entry = await control.set_override(found, body.change(by.strip(), uuid4().hex), board.store)
     return {"resource": found.name, "said": entry.reason}
 
@@ -309,7 +316,12 @@ async def trends(board: Board) -> list[TrendSeries]:
 
 
 async def overview(board: Board, resource: Resource) -> Shown:
-    """The status of a resource, from what its state says."""
+    """The status of a resource, from what its state says. That of one among many is read again only
+    after ``SEEN_SECONDS_MAX``, so that each refresh of the page reads those that are left.
+    """
+    now, (read_at, seen) = time.monotonic(), board.seen.get(resource.name, NEVER)
+    if seen is not None and now - read_at < SEEN_SECONDS_MAX:
+        return seen
     try:
         async with board.free:
             snapshot = await board.store.load(resource.name)
@@ -317,7 +329,10 @@ async def overview(board: Board, resource: Resource) -> Shown:
         return Shown({"error": str(error)}, [state_unreadable(resource.name, str(error))])
     found = conditions(resource, snapshot, board.at_maximum_minutes)
     told = presenting.status(resource, snapshot, found)
-    return Shown({"snapshot": snapshot, "status": told}, found)
+    shown = Shown({"snapshot": snapshot, "status": told}, found)
+    if len(board.resources) > CARDS_MAX:
+        board.seen[resource.name] = now, shown
+    return shown
 
 
 async def card(board: Board, resource: Resource, seen: Shown, hours: float) -> Shown:

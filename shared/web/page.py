@@ -15,13 +15,11 @@ from pydantic import ConfigDict, Field
 from shared.autoscaling.flows.common import find
 from shared.notifications.conditions import SEVERITIES, LastingCondition, grouped
 from shared.values.news import Severity
-from shared.web.board import Board, HistoryHours, Shown, card, overview
+from shared.web.board import CARDS_MAX, Board, HistoryHours, Shown, card, overview
 from shared.web.http import SECURITY_HEADERS, Reply, in_time, json_reply
 from shared.web.operation import log_failed, operation, told
 from shared.web.rendering import render
 
-CARDS_MAX = 20
-"""If there are more resources, a table shows them, and cards only the first that need attention."""
 CARDS_OF_MANY = 5
 STATIC = Path(__file__).parent / "static"
 NEXT_STEP = "Correct the settings or scaling_rules.py. The app restarts by itself."
@@ -91,6 +89,7 @@ async def _resources(
     that is asked for, or else all, or of many the first that need attention.
     """
     declared, cards = board.resources, list(board.resources)
+    board.seen.pop(query.resource, None)
     reads = [_read(name, overview(board, each), failed, name) for name, each in declared.items()]
     seen = dict(zip(declared, await gather(*reads), strict=True))
     if query.resource:

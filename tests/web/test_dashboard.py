@@ -182,15 +182,16 @@ async def test_of_many_resources_only_the_logs_of_those_shown_in_detail_are_read
         world.store.override(f"plan-{number}", Override(Mode.PAUSED, "x"))
     world.now += timedelta(minutes=4)
     await world.decide([name for name in several if name not in ("plan-9", "plan-8")])
-    shown: list[tuple[dict[str, str], list[str]]] = [
-        ({}, ["plan-8", "plan-9"]), ({"resource": "plan-17"}, ["plan-17"]), ({"resource": ""}, []),
+    shown: list[tuple[dict[str, str], list[str], int]] = [
+        ({}, ["plan-8", "plan-9"], 30), ({"resource": "plan-17"}, ["plan-17"], 1),
+        ({"resource": ""}, [], 0),
     ]  # fmt: skip
-    for query, cards in shown:
+    for query, cards, states_read in shown:
         world.store.states_read = world.store.logs_read = 0
         body = (await dashboard(Request(query={**query, "live": "true"}), world.board)).body
         found = re.findall(r'data-resource="([^"]+)"', body)
         assert found == (cards or ["plan-8", "plan-9"])
-        assert (world.store.states_read, world.store.logs_read) == (30, len(found))
+        assert (world.store.states_read, world.store.logs_read) == (states_read, len(found))
         assert '<h2 id="all">30 resources' in body
         rows = re.findall(r'<a id="row-[^"]+" href="\?resource=([^"]+)"', body)
         assert sorted(rows) == sorted(several)
@@ -202,6 +203,36 @@ async def test_of_many_resources_only_the_logs_of_those_shown_in_detail_are_read
         assert (answer.status, world.store.logs_read) == (
             (200, 0) if serve is resources else (404, 0)
         )
+
+
+async def test_each_refresh_of_many_resources_reads_those_that_are_left_or_changed(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await world.fleet(30)
+    clock = [1000.0]
+    monkeypatch.setattr("shared.web.board.time.monotonic", lambda: clock[0])
+    slow, load = {"plan-3", "plan-4"}, world.store.load
+
+    async def loaded(resource_name: str) -> Snapshot:
+        if resource_name in slow:
+            raise TimeoutError
+        return await load(resource_name)
+
+    world.store.load = loaded  # type: ignore[method-assign]
+
+    async def refreshed(seconds: float) -> int:
+        clock[0] += seconds
+        world.store.states_read = 0
+        await dashboard(Request(query={"live": "true"}), world.board)
+        return world.store.states_read
+
+    assert await refreshed(0) == 28
+    slow.clear()
+    assert await refreshed(10) == 2
+    assert await refreshed(10) == 0
+    await world.post({"mode": "paused", "reason": "x"})
+    assert await refreshed(0) == 1
+    assert await refreshed(11) == 27
 
 
 async def test_a_link_leads_to_the_resource_whatever_its_name(world: World) -> None:
