@@ -27,7 +27,7 @@ SIZES = {"reads": (250.0, 25.0), "writes": (200.0, 10.0)}
 """The requests that each bucket holds, and those with which it is refilled a second. Other
 processes with the same identity take from it, too: each answer states what is left.
 """
-ROUTINE_SHARE, KEPT, RESERVED = 1 / 3, 0.32, 0.36
+ROUTINE_SHARE, KEPT, RESERVED = 0.36, 0.34, 0.36
 """Urgent requests leave to routine ones this share of what is refilled, until this share of the
 bucket is kept for them. So 1,000 plans are read in about two minutes, although they are read in
 short runs. Routine requests leave the reserve to urgent ones, beyond what is kept. It is larger,
