@@ -11,6 +11,7 @@ import logging
 from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from contextvars import Context, copy_context
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from random import Random
@@ -360,24 +361,27 @@ class PlanControl:
 
 
 class Scalers:
-    """The running scalers, oldest first. Each continues once a step."""
+    """The running scalers, oldest first. Each continues once a step, in a context of its own."""
 
     def __init__(self) -> None:
-        self._running: list[tuple[ScaleAction, Coroutine[Any, Any, object]]] = []
+        self._running: list[tuple[ScaleAction, Coroutine[Any, Any, object], Context]] = []
 
     def start(self, action: ScaleAction, work: Coroutine[Any, Any, object]) -> None:
-        if not _run_to_next_wait(work):
-            self._running.append((action, work))
+        context = copy_context()
+        if not context.run(_run_to_next_wait, work):
+            self._running.append((action, work, context))
 
     def step(self) -> None:
-        self._running = [(a, work) for a, work in self._running if not _run_to_next_wait(work)]
+        self._running = [
+            each for each in self._running if not each[2].run(_run_to_next_wait, each[1])
+        ]
 
     def kill(self) -> list[ScaleAction]:
         """Stop all scalers, and return their actions, which are delivered again."""
         stopped, self._running = self._running, []
-        for _, work in stopped:
-            work.close()
-        return [action for action, _ in stopped]
+        for _, work, context in stopped:
+            context.run(work.close)
+        return [action for action, *_ in stopped]
 
 
 def _run_to_next_wait(work: Coroutine[Any, Any, object]) -> bool:

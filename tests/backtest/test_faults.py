@@ -11,6 +11,7 @@ from backtest.progress import Progress
 from backtest.rules_file import Rules, load_rules
 from shared.autoscaling import Cooldown, Guards, Observation, RateLimit, Recommendation
 from shared.autoscaling.sources import StorageQueue
+from shared.values.urgency import urgent_seconds
 from tests.backtest.arenas import SHIPPED_RULES, arena, bursty, workload
 from tests.simulation.seeds import seeds
 
@@ -72,3 +73,9 @@ def check_seed(seed: int) -> None:
 @pytest.mark.parametrize("seed", seeds(4))
 def test_the_correct_code_violates_no_rule_of_safety(seed: int) -> None:
     check_seed(seed)
+
+
+def test_orders_under_way_make_no_other_request_urgent() -> None:
+    """In the app each runs in a task of its own; a replay continues them by hand."""
+    check_seed(0)
+    assert urgent_seconds.get() == 0

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Coroutine, Generator
-from dataclasses import dataclass
+from contextvars import Context, copy_context
+from dataclasses import dataclass, field
+from functools import partial
 from types import coroutine
 from typing import Any
 
@@ -49,6 +51,7 @@ class Task:
     faultless: bool = False
     until: Any = None
     dies_at: Any = None
+    context: Context = field(default_factory=copy_context)
 
 
 class Scheduler:
@@ -84,7 +87,8 @@ class Scheduler:
             return
         try:
             fault = self._fault_of(task)
-            answer = task.work.throw(fault) if fault else task.work.send(None)
+            go_on = partial(task.work.throw, fault) if fault else partial(task.work.send, None)
+            answer = task.context.run(go_on)
             task.until = answer.time if isinstance(answer, Until) else None
             task.sheltered = task.until is not None or answer
         except StopIteration as stop:
@@ -104,7 +108,7 @@ class Scheduler:
     def close(self) -> None:
         """End all tasks where they are."""
         for task in self.tasks:
-            task.work.close()
+            task.context.run(task.work.close)
 
     def _can_go_on(self, task: Task) -> bool:
         return task.until is None or task.until <= self.clock() or self._is_over(task)
