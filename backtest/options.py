@@ -132,6 +132,12 @@ def add_arena(parser: argparse.ArgumentParser) -> None:
         default="keep",
         help="what a new order does to instances that are starting (default: %(default)s)",
     )
+    _add_world(parser)
+
+
+def _add_world(parser: argparse.ArgumentParser) -> None:
+    """Add the options that say how the world answers the rules."""
+    add = parser.add_argument
     add(
         "--arena",
         choices=tuple(ARENAS),
