@@ -54,7 +54,7 @@ KEYS = ("PartitionKey", "RowKey")
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class PackedPlace:
     """The place of the newest packed entry: its quarter of an hour, its number within that quarter,
     and the characters of its row."""
 
@@ -62,14 +62,14 @@ class Place:
     number: int = -1
     characters: int = 0
 
-    def following(self, time: datetime, length: int) -> Place:
+    def following(self, time: datetime, length: int) -> PackedPlace:
         """The place of the next entry, in the same row while that has room."""
         quarter, number, characters = quarter_of(time), self.number + 1, self.characters + length
         if quarter != self.quarter:
-            return Place(quarter, 0, length)
+            return PackedPlace(quarter, 0, length)
         if characters > PACKED_LENGTH_MAX:
             number += -number % PACKED_MAX
-        return Place(quarter, number, characters if number % PACKED_MAX else length)
+        return PackedPlace(quarter, number, characters if number % PACKED_MAX else length)
 
     @property
     def row_key(self) -> str:
@@ -81,7 +81,7 @@ class Place:
 
 
 def log_operations(
-    entries: Sequence[LogEntry], place: Place, version: str | None, *, packs: bool = True
+    entries: Sequence[LogEntry], place: PackedPlace, version: str | None, *, packs: bool = True
 ) -> list[RowOperation]:
     """The operations that write the entries of a commit, and the newest decision to ``last``, which
     must still have this ``version``: a decision counts those before it.
@@ -187,18 +187,18 @@ def packed_entries(row: Any) -> Iterator[tuple[LogEntry, float]]:
                 yield _unreadable(row, f"property {name}: {error_text(error)}", time, name), 0
 
 
-def last_of(rows: Sequence[Any]) -> tuple[LogEntry | None, Place, tuple[str, ...]]:
+def last_of(rows: Sequence[Any]) -> tuple[LogEntry | None, PackedPlace, tuple[str, ...]]:
     """The newest decision, the place of the newest packed entry, and why they cannot be read. The
     next decision writes the row again."""
     row = next((each for each in rows if each["RowKey"] == LAST_ROW), None)
     if row is None:
-        return None, Place(), ()
+        return None, PackedPlace(), ()
     try:
         content = json.loads(joined("entry", row))
         entry = _log_entry({**content, "PartitionKey": row["PartitionKey"]})
-        return entry, value_of(Place, row, ("quarter", "number")), ()
+        return entry, value_of(PackedPlace, row, ("quarter", "number")), ()
     except Exception as error:  # as above
-        return None, Place(), (unreadable(row, error_text(error)),)
+        return None, PackedPlace(), (unreadable(row, error_text(error)),)
 
 
 def log_entry(row: Any) -> LogEntry:

@@ -25,7 +25,7 @@ from shared.autoscaling.store.entries import (
     LAST_ROW,
     LOG_PREFIX,
     PACKED_PREFIX,
-    Place,
+    PackedPlace,
     end_of,
     last_of,
     log_operations,
@@ -56,7 +56,7 @@ class Version:
     """The ETag of each row that was read, and the place of the newest packed entry."""
 
     etags: Mapping[str, str]
-    place: Place
+    place: PackedPlace
 
 
 @redacting

@@ -32,7 +32,7 @@ from shared.autoscaling.state import (
     ScalingState,
     Stall,
 )
-from shared.autoscaling.store.entries import Place, last_of, log_operations, newest_first
+from shared.autoscaling.store.entries import PackedPlace, last_of, log_operations, newest_first
 from shared.autoscaling.store.rows import profile_row
 from shared.autoscaling.store.tables import TableStateStore
 from shared.settings.connections import StorageConnection
@@ -398,7 +398,7 @@ async def test_decisions_after_a_clock_was_set_back_replace_none_of_the_same_tim
 def test_packed_rows_have_no_more_properties_and_characters_than_a_row_can_have(
     reason: str,
 ) -> None:
-    place, rows = Place(), dict[str, Row]()
+    place, rows = PackedPlace(), dict[str, Row]()
     lines = [entry("a", f"a-{n}", time=ago(1), reason=f"{n}{reason}", **HOLD) for n in range(450)]
     for line in lines:
         merged, last = log_operations([line], place, None)

@@ -30,7 +30,7 @@ from shared.autoscaling.state import BacklogTrend, Learned, ScaleAction
 from shared.autoscaling.store.entries import (
     LOG_PREFIX,
     PACKED,
-    Place,
+    PackedPlace,
     log_operations,
     log_row,
 )
@@ -82,7 +82,7 @@ def own_row(line: LogEntry, changed: dict[str, Any]) -> dict[str, Any]:
 def packed_row(line: LogEntry, changed: dict[str, Any]) -> dict[str, Any]:
     """The row of a decision that requests nothing, with another one beside it."""
     lines = [replace(line, applies=False), replace(line, applies=False, entry_id="good")]
-    row = log_operations(lines, Place(), None)[0].row
+    row = log_operations(lines, PackedPlace(), None)[0].row
     bad = next(name for name in row if PACKED.match(name))
     content = json.loads(row[bad]) | changed
     kept = {name: value for name, value in content.items() if value is not None}
