@@ -134,6 +134,7 @@ async def _run(trace: Trace, minutes: int, options: argparse.Namespace) -> dict[
         with_host=with_host,
         with_night=options.night,
         first_hour=options.first_hour,
+        in_pieces=options.pieces,
         settings_file=options.state / RUNNING_SETTINGS.name,
     ) as system:
         _at_the_next_signal(interrupted.set)
@@ -218,6 +219,11 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
             "start a fresh deployment with one instance in the busiest hour of the trace, in real "
             "time: no throughput is given, and the counts of Azure Monitor are two minutes late"
         ),
+    )
+    parser.add_argument(
+        "--pieces",
+        action="store_true",
+        help="the plan scales asynchronously: two instances start each half minute of the trace",
     )
     parser.add_argument(
         "--state",

@@ -35,6 +35,14 @@ class Arriving:
 
 
 @dataclass(frozen=True, slots=True)
+class Pace:
+    """A plan that fills in pieces: so many instances start each so many minutes."""
+
+    instances: int
+    minutes: float
+
+
+@dataclass(frozen=True, slots=True)
 class Capacity:
     """Instances that work (`effective`) and capacity that is still starting (`pending`).
 
@@ -50,7 +58,9 @@ class Capacity:
     def ordered(self) -> int:
         return self.pending[-1].capacity if self.pending else self.effective
 
-    def order(self, capacity: int, minute: float, start_up_minutes: float) -> Self:
+    def order(
+        self, capacity: int, minute: float, start_up_minutes: float, pace: Pace | None = None
+    ) -> Self:
         """Order a capacity. The last order wins, and repeating an order changes nothing."""
         effective = min(self.effective, capacity)
         reached = effective
@@ -60,8 +70,15 @@ class Capacity:
             if kept > reached:
                 pending.append(replace(arriving, capacity=kept))
                 reached = kept
+        due = minute + start_up_minutes
+        if pace is not None and pending:
+            due = max(due, pending[-1].due_minute + pace.minutes)
+        while pace is not None and capacity > reached + pace.instances:
+            reached += pace.instances
+            pending.append(Arriving(due, reached))
+            due += pace.minutes
         if capacity > reached:
-            pending.append(Arriving(minute + start_up_minutes, capacity))
+            pending.append(Arriving(due, capacity))
         return replace(self, effective=effective, pending=tuple(pending)).at(minute)
 
     def at(self, minute: float) -> Self:
@@ -116,6 +133,7 @@ class FluidQueue:
 
     instance_rate_per_minute: float
     start_up_minutes: float = 3.0
+    pace: Pace | None = None
 
     def __post_init__(self) -> None:
         for name in ("instance_rate_per_minute", "start_up_minutes"):
@@ -131,7 +149,7 @@ class FluidQueue:
     def order(self, state: QueueState, capacity: int) -> QueueState:
         """Order an absolute number of instances now."""
         _check_capacity(capacity)
-        after = state.capacity.order(capacity, state.minute, self.start_up_minutes)
+        after = state.capacity.order(capacity, state.minute, self.start_up_minutes, self.pace)
         return replace(state, capacity=after, counters=state.counters.seeing(after))
 
     def step(self, state: QueueState, arrivals: float, minutes: float = 1.0) -> QueueState:

@@ -11,6 +11,7 @@ import secrets
 from collections.abc import Sequence
 
 from local.azure_apis.plans import PlanId
+from local.demo.fluid_queue import Pace
 
 PLAN = PlanId("00000000-0000-0000-0000-000000000001", "local", "workers")
 TOPIC, SUBSCRIPTION = "orders", "billing"
@@ -24,8 +25,11 @@ SECONDS_PER_TRACE_MINUTE = 1.0
 TRACE_MINUTES_PER_MINUTE = 60 / SECONDS_PER_TRACE_MINUTE
 FIRST_HOUR_MINUTES = 60
 COUNTS_LATE_SECONDS = 120.0
-CHANGE_SECONDS = 100.0
-"""How long a change of the plan takes in the first hour. New instances work somewhat later."""
+CHANGE_SECONDS = 10.0
+"""After this time, the plan shows an ordered number in the first hour. New instances work only
+after the start-up time."""
+PIECES = Pace(instances=2, minutes=0.5)
+"""How a plan fills that scales asynchronously."""
 NAMESPACE_ID = (
     f"/subscriptions/{PLAN.subscription}/resourceGroups/{PLAN.resource_group}/providers"
     "/Microsoft.ServiceBus/namespaces/bus"

@@ -23,7 +23,7 @@ from local.amqp_broker.model.properties import HubProperties
 from local.amqp_broker.processing_queues import declare_processing_queues
 from local.azure_apis.arm import ArmStandIn
 from local.azure_apis.metrics import MetricsStandIn
-from local.azure_apis.plans import P1V3, Plan
+from local.azure_apis.plans import P1V3, Pieces, Plan
 from local.azurite import Azurite
 from local.clock import utc_now
 from local.demo import profile
@@ -180,13 +180,14 @@ class LocalSystem:
 
 
 @asynccontextmanager
-async def local_system(
+async def local_system(  # noqa: PLR0913  a parameter is an option
     trace: Trace,
     minutes: int,
     *,
     with_host: bool = True,
     with_night: bool = False,
     first_hour: bool = False,
+    in_pieces: bool = False,
     settings_file: Path = RUNNING_SETTINGS,
     monotonic: Callable[[], float] = time.monotonic,
     other_settings: Mapping[str, str] = NO_SETTINGS,
@@ -196,7 +197,8 @@ async def local_system(
 
     Once ``seconds.start()`` is called, the trace advances by the seconds of ``monotonic``. Without
     a host, the app's settings are in local.settings.json meanwhile, for ``func start``.
-    ``first_hour`` starts a fresh deployment with one instance, in real time.
+    ``first_hour`` starts a fresh deployment with one instance, in real time. With ``in_pieces``,
+    the plan scales asynchronously, and its instances start a few at a time.
     ``other_settings`` replace those of the demo.
     """
     arrivals = trace.arrivals[:minutes]
@@ -207,6 +209,7 @@ async def local_system(
         replace(trace, arrivals=arrivals),
         instance_rate_per_minute=rate,
         start_up_minutes=profile.START_UP_MINUTES,
+        pace=profile.PIECES if in_pieces else None,
         starting_capacity=capacity,
     )
     async with AsyncExitStack() as stack:
@@ -222,7 +225,9 @@ async def local_system(
             traffic.count, pace = partial(_record, metrics), 60.0
         await stack.enter_async_context(traffic.running())
         change_seconds = profile.CHANGE_SECONDS if first_hour else CHANGE_SECONDS
-        arm = await stack.enter_async_context(_arm(capacity, traffic, metrics, change_seconds))
+        pieces = Pieces(profile.PIECES.instances, profile.PIECES.minutes * pace)
+        plan = Plan(profile.PLAN, capacity, P1V3, properties={"asyncScalingEnabled": in_pieces})
+        arm = await stack.enter_async_context(_arm(plan, pieces, traffic, metrics, change_seconds))
         night = planned_night(azurite.connection_string) if with_night else None
         of_night = night.settings if night else NO_SETTINGS
         settings = {**_settings(rate, azurite, bus, arm, first_hour), **of_night, **other_settings}
@@ -332,14 +337,14 @@ def _host_ended(host: FunctionsHost) -> str:
 
 
 def _arm(
-    capacity: int, traffic: Traffic, metrics: MetricsStandIn, change_seconds: float
+    plan: Plan, pieces: Pieces, traffic: Traffic, metrics: MetricsStandIn, change_seconds: float
 ) -> ArmStandIn:
     arm = ArmStandIn(
-        [Plan(profile.PLAN, capacity=capacity, sku=P1V3)],
+        [plan],
         operation_seconds=change_seconds,
         retry_after_seconds=0,
         conflict_probability=CONFLICT_PROBABILITY,
         on_capacity_ordered=traffic.on_capacity_ordered,
     )
-    arm.metrics = metrics
+    arm.metrics, arm.pieces = metrics, pieces
     return arm

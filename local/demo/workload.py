@@ -7,7 +7,7 @@ import math
 from collections.abc import Sequence
 from statistics import quantiles
 
-from local.demo.fluid_queue import Counters, FluidQueue, QueueState
+from local.demo.fluid_queue import Counters, FluidQueue, Pace, QueueState
 from local.demo.traces import Trace
 
 # A default for a trace whose rate per instance is unknown. The busiest minutes then need
@@ -45,13 +45,14 @@ class Workload:
         *,
         instance_rate_per_minute: float | None = None,
         start_up_minutes: float = 3.0,
+        pace: Pace | None = None,
         starting_capacity: int = 1,
     ) -> None:
         """`instance_rate_per_minute` defaults to `default_instance_rate` of the trace."""
         if instance_rate_per_minute is None:
             instance_rate_per_minute = default_instance_rate(trace.arrivals)
         self.trace = trace
-        self.queue = FluidQueue(instance_rate_per_minute, start_up_minutes)
+        self.queue = FluidQueue(instance_rate_per_minute, start_up_minutes, pace)
         self._state = self.queue.start(starting_capacity)
 
     @property

@@ -10,12 +10,14 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import psutil
 import pytest
 from rich.console import Console, RenderableType
 
+from local.azure_apis.loopback_server import Request
 from local.cli import LOG_FILE
 from local.demo import profile
 from local.demo.system import APP_DIR, LocalSystem, local_system
@@ -28,6 +30,7 @@ from shared.autoscaling.policy import RateEstimate, RateSource
 from tests.local.amqp_rig import forget_open_sockets
 from tests.local.polling import POLL_SECONDS, until
 
+NOON = datetime(2024, 5, 1, 12, tzinfo=UTC)
 MINUTES = 20
 STEP_SECONDS_MAX = 60
 STEP_TRACE = [40.0] * 4 + [400.0] * 9 + [10.0] * 7
@@ -105,6 +108,36 @@ async def test_a_load_step_scales_out_and_in_and_every_decision_has_a_reason(
     assert summary.actions >= 2
     assert profile.MINIMUM_CAPACITY <= summary.capacity_min < summary.capacity_max
     assert summary.capacity_max <= profile.MAXIMUM_CAPACITY
+
+
+async def test_a_plan_that_scales_asynchronously_shows_pieces_of_what_will_work(
+    tmp_path: Path,
+) -> None:
+    clock, settings_file = TraceClock(), tmp_path / "settings.json"
+    async with local_system(
+        step_trace(),
+        MINUTES,
+        with_host=False,
+        in_pieces=True,
+        settings_file=settings_file,
+        monotonic=clock,
+    ) as system:
+        system.arm.clock = lambda: NOON + timedelta(seconds=clock.seconds)
+        system.seconds.start()
+        plan = system.arm.plan(profile.PLAN)
+        start, properties = plan.capacity, dict(plan.properties)
+        body = json.dumps({"sku": {"capacity": start + 5}, "properties": properties}).encode()
+        path = str(profile.PLAN)
+        reply = system.arm.handle(Request("PUT", path, {}, {}, body, system.arm.clock()))
+        assert reply.status == 202
+        shown, working = [], []
+        for _ in range(8):
+            clock.seconds += 0.5
+            system.traffic.advance()
+            shown.append(system.arm.plan(profile.PLAN).capacity - start)
+            working.append(system.workload.state.capacity.effective - start)
+    assert shown == [2, 4, 5, 5, 5, 5, 5, 5]
+    assert working == [0, 0, 0, 0, 0, 2, 4, 5]
 
 
 async def test_a_first_hour_is_told_nothing_and_shows_what_it_has_learned(tmp_path: Path) -> None:

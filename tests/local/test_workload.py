@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from local.demo.fluid_queue import FluidQueue, QueueState
+from local.demo.fluid_queue import FluidQueue, Pace, QueueState
 from local.demo.traces import Trace
 from local.demo.workload import Workload, default_instance_rate
 
@@ -55,6 +55,16 @@ class TestTheQueue:
         counters = self.queue.step(state, 0, minutes=10.0).counters
         assert (counters.ordered_min, counters.ordered_max) == (2, 9)
 
+    def test_a_plan_that_fills_in_pieces_starts_a_few_instances_at_a_time(self) -> None:
+        queue = FluidQueue(10.0, 3.0, Pace(2, 0.5))
+        state = queue.order(queue.start(1), 4)
+        state = queue.order(queue.step(state, 0, minutes=0.1), 6)
+        effective = []
+        for _ in range(6):
+            state = queue.step(state, 0, minutes=0.7)
+            effective.append(state.capacity.effective)
+        assert (effective, state.capacity.ordered) == ([1, 1, 1, 1, 4, 6], 6)
+
 
 MOVES = st.lists(
     st.tuples(
@@ -75,11 +85,22 @@ def run(queue: FluidQueue, moves: list[tuple[float, float, int | None]]) -> list
 
 
 class TestTheQueueWhateverHappens:
-    @given(moves=MOVES, rate=st.floats(0, 100), start_up=st.floats(0, 10))
+    @given(
+        moves=MOVES,
+        rate=st.floats(0, 100),
+        start_up=st.floats(0, 10),
+        pace=st.none() | st.builds(Pace, st.integers(1, 5), st.floats(0, 2)),
+    )
     def test_backlog_age_and_capacity_stay_within_their_bounds(
-        self, moves: list[tuple[float, float, int | None]], rate: float, start_up: float
+        self,
+        moves: list[tuple[float, float, int | None]],
+        rate: float,
+        start_up: float,
+        pace: Pace | None,
     ) -> None:
-        for state in run(FluidQueue(rate, start_up), moves):
+        for state in run(FluidQueue(rate, start_up, pace), moves):
+            due = [each.due_minute for each in state.capacity.pending]
+            assert due == sorted(due)
             assert 0 <= state.backlog <= state.counters.backlog_max
             assert -1e-9 <= state.age_minutes <= state.counters.age_max_minutes + 1e-9
             assert state.capacity.effective <= state.capacity.ordered
