@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from backtest.errors import BadRules
-from shared.autoscaling import Resource, removed
+from shared.autoscaling import Resource, advice
 from shared.autoscaling.acting.actions import ActionTiming
-from shared.autoscaling.deciding.validation import problems
+from shared.autoscaling.deciding.validation import failing_policies, problems
 from shared.settings import Settings, SettingsError, load, parse
 
 PLACEHOLDERS = {
@@ -49,6 +49,7 @@ def load_rules(path: Path, name: str | None = None) -> Rules:
     resource = _chosen(path, declared, name)
     marked = [line.partition(NOT_CONVERTED) for line in path.read_text("utf-8").splitlines()]
     left_out = tuple(rest for start, mark, rest in marked if mark and not start)
+    notices = (*notices, *failing_policies([resource]))
     return Rules(resource, settings.timing.part(ActionTiming), notices, left_out)
 
 
@@ -82,9 +83,9 @@ def _declared(path: Path, settings: Settings) -> Sequence[Resource]:
     except SettingsError as error:
         raise BadRules(f"{path}: {error}") from error
     except (Exception, SystemExit) as error:
-        where, told = _line(error, path), removed(getattr(error, "name", None))
-        advice = f". {told}" if told and told not in str(error) else ""
-        raise BadRules(f"{path}{where}: {type(error).__name__}: {error}{advice}") from error
+        told = f". {told}" if (told := advice(error)) else ""
+        text = f"{path}{_line(error, path)}: {type(error).__name__}: {error}{told}"
+        raise BadRules(text) from error
 
 
 def _resources_of(path: Path) -> Callable[[Settings], Sequence[Resource]]:

@@ -139,6 +139,8 @@ async def _run(trace: Trace, minutes: int, options: argparse.Namespace) -> dict[
     ) as system:
         _at_the_next_signal(interrupted.set)
         system.seconds.start()
+        if not options.json and not sys.stdout.isatty():
+            print(f"Dashboard: {system.page}", file=sys.stderr)
         async with nullcontext() if options.json else _shown(system):
             await _until_ended(system, interrupted)
         summary = dataclasses.asdict(await system.summary())

@@ -38,7 +38,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 1
     try:
         asyncio.run(_serve(chosen.port, chosen.queue, processing=chosen.processing))
-    except OSError as error:
+    except (OSError, OverflowError) as error:
         print(f"port {chosen.port}: {error}. Choose another with --port", file=sys.stderr)
         return 1
     return 0

@@ -68,9 +68,10 @@ class HttpServer:
         site = web.TCPSite(self._runner, ADDRESS, self.port)
         try:
             await site.start()
-        except OSError as error:
+        except (OSError, OverflowError) as error:
+            why = getattr(error, "strerror", error)
             raise HostStartFailed(
-                f"port {self.port} cannot be used: {error.strerror}. Choose another with --port"
+                f"port {self.port} cannot be used: {why}. Choose another with --port"
             ) from error
         self.port = self._runner.addresses[0][1]
 

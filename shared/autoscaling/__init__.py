@@ -1,5 +1,8 @@
 """Everything that scaling_rules.py needs to declare resources, metrics, guards and policies."""
 
+import re
+from difflib import get_close_matches
+
 from shared.autoscaling.azure_monitor.source import AzureMonitorMetric
 from shared.autoscaling.declaring import (
     AppServicePlan,
@@ -104,6 +107,9 @@ __all__ = [
     "scale_out_only_if",
 ]
 
+CALLED_POLICY = re.compile(r"(\w+)\(\) missing 1 required positional argument: 'seen'")
+NEAR = 0.8
+"""How similar a misspelled name must be to the one that is meant, by ``difflib``."""
 REMOVED = {
     "StablePanic": "QueueAge(metric, until_known=ValuePerInstance(metric, target_per_instance)); "
     "if the metric is not a backlog, use ValuePerInstance(metric, target_per_instance)",
@@ -114,13 +120,23 @@ REMOVED = {
 """The policies of earlier versions, and what to use instead."""
 
 
-def removed(name: str | None) -> str:
-    """What to use instead of a name that was removed; empty for any other name."""
-    use = REMOVED.get(name or "")
-    return f"{name} was removed. Use {use}. See docs/migrating.md" if use else ""
+def instead(name: str) -> str:
+    """What to use instead of a name that does not exist; empty if nothing is known."""
+    if use := REMOVED.get(name):
+        return f"{name} was removed. Use {use}. See docs/migrating.md"
+    near = get_close_matches(name, __all__, 1, NEAR) if name[:1].isupper() else ()
+    return f"There is no {name}. Did you mean {near[0]}?" if near else ""
+
+
+def advice(error: BaseException) -> str:
+    """What to do about an error in a rules file, if its text does not say that."""
+    called = CALLED_POLICY.match(str(error)) if isinstance(error, TypeError) else None
+    if called is not None:
+        return f"Pass a policy without parentheses: policy={called[1]}"
+    return instead(error.name or "") if isinstance(error, NameError) else ""  # after import *
 
 
 def __getattr__(name: str) -> object:
-    if told := removed(name):  # an AttributeError would hide the text from an import
+    if told := instead(name):  # an AttributeError would hide the text from an import
         raise ImportError(told)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

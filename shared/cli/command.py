@@ -20,6 +20,7 @@ from typing import Annotated, Any, get_args
 import typer
 
 from shared import settings
+from shared.autoscaling.errors import OverrideRefused, UnknownResource
 from shared.ingestion.errors import NotFound
 from shared.values.text import number, whole
 from shared.wiring.app import App
@@ -137,9 +138,9 @@ def run_action(action: Action, file: Path | None = None, as_json: bool = False) 
     except (settings.SettingsError, Misused) as error:
         return stopped(f"{error}{_advice(error, file)}", WRONG)
     except Exception as error:  # print one line, even for errors of client libraries
-        first_line = next(iter(str(error).splitlines()), "")
-        text = with_remedy(f"error: {type(error).__name__}: {first_line}")
-        return stopped(f"{text}{_advice(error, file)}", FAILED)
+        text = with_remedy(f"error: {_told(error)}")
+        wrong = isinstance(error, UnknownResource | OverrideRefused)
+        return stopped(f"{text}{_advice(error, file)}", WRONG if wrong else FAILED)
     if answer is None:
         return DONE
     result, show = answer
@@ -149,6 +150,13 @@ def run_action(action: Action, file: Path | None = None, as_json: bool = False) 
         show(result)
     failed = isinstance(result, dict) and (result.get("failed") or result.get("ok") is False)
     return FAILED if failed else DONE
+
+
+def _told(error: Exception) -> str:
+    """The first line of an error. An error of a library says what it is only by its class."""
+    first_line = next(iter(str(error).splitlines()), "")
+    own = type(error).__module__.startswith("shared.") and first_line
+    return first_line if own else f"{type(error).__name__}: {first_line}"
 
 
 async def _with_app(action: Action) -> Answer:

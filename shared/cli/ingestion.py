@@ -80,6 +80,8 @@ Age = Annotated[
 ]
 PartitionOption = Annotated[str | None, typer.Option(help="Only this partition.")]
 Partition = Annotated[str, typer.Argument(metavar="PARTITION")]
+PLACE_PARTS = 3
+Place = tuple[str | None, str | None, str | None]
 SequenceNumber = Annotated[int, typer.Argument(metavar="SEQUENCE", min=0)]
 
 
@@ -171,6 +173,8 @@ async def replay_range(
     """
     if from_sequence is not None and from_time is not None:
         raise Misused("give either --from-sequence or --from-time")
+    if to_sequence is not None and to_sequence < (from_sequence or 0):
+        raise Misused(f"--to-sequence {to_sequence} is before --from-sequence {from_sequence}")
     stream = await app.ingestion.stream(partition)
     outcome_stream = replay_stream(stream, into)
     # The handler gets the original stream, so that message IDs are the same as the first time.
@@ -236,7 +240,9 @@ async def list_dead_letters(
     older_than: Age = None,
 ) -> Answer:
     """Print one line for each dead letter."""
-    query = DeadLetterQuery(hub, group, partition, None, kind, await _before(app, older_than))
+    query = DeadLetterQuery(
+        *_place(hub, group, partition), None, kind, await _before(app, older_than)
+    )
     letters = await find(app.ingestion.store, query, limit, after)
     return view.letters_page(letters, limit), tables.dead_letters
 
@@ -252,7 +258,7 @@ async def show_dead_letter(
     raw: Annotated[bool, typer.Option("--raw", help="Print only the bytes of the body.")] = False,
 ) -> Answer:
     """Show one dead letter, with its error and body."""
-    query = DeadLetterQuery(hub, group, partition, sequence, kind, without_replays=True)
+    query = DeadLetterQuery(*_place(hub, group, partition), sequence, kind, without_replays=True)
     stored, event = await read(app.ingestion.store, app.ingestion.hub, query)
     if raw:
         sys.stdout.buffer.write(event.body)
@@ -288,13 +294,26 @@ async def redrive_dead_letters(  # noqa: PLR0913  a parameter is an option
     if everything == (sequence is not None):
         raise Misused("give either PARTITION and SEQUENCE or --all")
     before = await _before(app, older_than)
-    query = DeadLetterQuery(hub, group, partition, sequence, kind, before, without_replays=True)
+    query = DeadLetterQuery(
+        *_place(hub, group, partition), sequence, kind, before, without_replays=True
+    )
     if to_queue is None:
         await _check_rules(app, ignore=own_rules)
         return await _apply(app, query, partial(_into_the_pipeline, app))
     store, reader = app.ingestion.store, app.ingestion.hub
     sender = app.ingestion.dead_letter_queue(connection, to_queue)
     return await _apply(app, query, lambda chunk: forward(store, reader, sender, chunk))
+
+
+def _place(hub: str | None, group: str | None, partition: str | None) -> Place:
+    """The hub, group and partition. ``list`` shows a partition as HUB/GROUP/PARTITION."""
+    parts = partition.split("/") if partition else []
+    if len(parts) <= 1:
+        return hub, group, partition
+    if len(parts) == PLACE_PARTS:
+        hub, group, partition = parts
+        return hub, group, partition
+    raise Misused(f"{partition!r} must be PARTITION or HUB/GROUP/PARTITION, as listed")
 
 
 async def _check_rules(app: App, *, ignore: bool) -> None:
@@ -339,7 +358,9 @@ async def purge_dead_letters(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="List them; delete nothing.")] = False,
 ) -> Answer:
     """Delete dead letters."""
-    query = DeadLetterQuery(hub, group, partition, None, kind, await _before(app, older_than))
+    query = DeadLetterQuery(
+        *_place(hub, group, partition), None, kind, await _before(app, older_than)
+    )
     if dry_run:
         return await _apply(app, query, _only_list, tables.dead_letters_to_delete)
     return await _apply(app, query, lambda chunk: purge(app.ingestion.store, chunk))

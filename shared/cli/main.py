@@ -23,5 +23,5 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         return int(app(arguments, standalone_mode=False))
     except typer.TyperException as error:
-        message = " ".join(error.format_message().split())
+        message = " ".join(error.format_message().replace("Value error, ", "").split())
         return command.stopped(f"error: {message} (see --help)", command.WRONG)

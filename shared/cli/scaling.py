@@ -20,7 +20,7 @@ from shared.autoscaling.operating.overrides import Change, duration
 from shared.autoscaling.policy import Resource
 from shared.autoscaling.state import Override
 from shared.cli import tables
-from shared.cli.command import Answer, command, group, say
+from shared.cli.command import Answer, Misused, command, group, say
 from shared.wiring.app import App
 from shared.wiring.remedies import with_remedy
 
@@ -183,4 +183,6 @@ def _named(app: App, name: str) -> Sequence[Resource]:
 def _one(app: App, name: str) -> Resource:
     """The resource of this name. The name may be empty if there is only one resource."""
     resources = _named(app, name)
-    return resources[0] if len(resources) == 1 else find(app.resources, "")
+    if len(resources) != 1:
+        raise Misused(f"name one of the resources: {', '.join(app.resources) or 'there is none'}")
+    return resources[0]

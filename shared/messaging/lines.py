@@ -76,7 +76,11 @@ def _message(line: str) -> Message:
 
 
 def _parsed(line: str) -> Any:
-    value = json.loads(line)
+    try:
+        value = json.loads(line)
+    except json.JSONDecodeError as error:
+        where = f"{error.msg} at column {error.colno}"
+        raise ValueError(f'not JSON ({where}). Write plain text as {{"body": "text"}}') from error
     for place, number in _infinite(value, ""):
         name = one_line(place) or "the value"
         what = "NaN" if math.isnan(number) else "infinite or above 1.8e308"

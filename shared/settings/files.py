@@ -35,6 +35,8 @@ def values_of(document: Any) -> dict[str, str]:
     CLI show it, or an answer of Resource Manager, which has the settings in ``properties``.
     """
     if isinstance(document, list):
+        if not document:
+            raise NoSettings("the list is empty")
         return _texts(_named(each) for each in document)
     given = document.items() if isinstance(document, dict) else ()
     parts = {key.lower(): part for key, part in given}

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, TypeVar
 from warnings import catch_warnings, simplefilter, warn_explicit
 
 from shared import settings as settings_module
-from shared.autoscaling import removed
+from shared.autoscaling import advice
 from shared.autoscaling.deciding.validation import connections, needs_hub, problems, sources
 from shared.autoscaling.learning.counts import NAMESPACES_SETTING, namespace_ids, with_counts
 from shared.autoscaling.policy import Resource
@@ -171,7 +171,7 @@ def _rules_error(error: BaseException) -> str:
     if isinstance(error, SyntaxError) and error.text:
         file = Path(error.filename or "scaling_rules.py").name
         return f"{file}, line {error.lineno}: SyntaxError: {error.msg}: {error.text.strip()}"
-    if isinstance(error, NameError) and (told := removed(error.name)):  # after import *
+    if told := advice(error):
         return f"{text}. {told}"
     if isinstance(error, ModuleNotFoundError):
         remedy = "add the package to requirements/app.in and run `make lock`"

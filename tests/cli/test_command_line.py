@@ -15,6 +15,7 @@ import typer
 from rich.text import Text
 
 from shared import settings
+from shared.autoscaling.errors import ReadFailed, UnknownResource
 from shared.cli import command
 from shared.cli.command import DONE, FAILED, INTERRUPTED, WRONG, Answer, Misused
 from shared.cli.main import app, main
@@ -52,6 +53,8 @@ def test_the_exit_code_is_failed_if_the_result_reports_a_failure(answer: Any, co
     [
         (TimeoutError(), FAILED, "error: TimeoutError:\n"),
         (OSError("gone\nand more"), FAILED, "error: OSError: gone\n"),
+        (ReadFailed("shop: no answer"), FAILED, "error: shop: no answer\n"),
+        (UnknownResource("shop is not declared"), WRONG, "error: shop is not declared\n"),
         (Misused("say --all"), WRONG, "say --all\n"),
         (SettingsError(["a: bad", "b: bad"]), WRONG, "a: bad"),
     ],
@@ -97,7 +100,7 @@ def test_ctrl_c_during_the_imports_prints_no_traceback(program: str, imported: s
         (["run", "--json"], "No such option: --json"),
         (
             ["dead-letters", "purge", "--older-than", "3"],
-            "must be a duration such as 90m, 2h",
+            "'--older-than': '3': must be a duration such as 90m, 2h",
         ),
         (["dead-letters", "show", "0", "x"], "'SEQUENCE'"),
         (["dead-letters", "list", "--after", "-1"], "must be at least 0"),
@@ -111,6 +114,11 @@ def test_ctrl_c_during_the_imports_prints_no_traceback(program: str, imported: s
             ["replay", "0", "--into", "a", "--from-time", "2026-03-01", "--from-sequence", "4"],
             "either --from-sequence or --from-time",
         ),
+        (
+            ["replay", "0", "--into", "a", "--from-sequence", "5", "--to-sequence", "1"],
+            "--to-sequence 1 is before --from-sequence 5",
+        ),
+        (["dead-letters", "show", "hub/0", "1"], "PARTITION or HUB/GROUP/PARTITION"),
         (["send-messages", "f", "--queue", "a", "--topic", "b"], "either --queue or --topic"),
         (["send-messages", "f", "--queue", "a", "--order", "x"], "'kept', 'per-key', 'free'"),
     ],

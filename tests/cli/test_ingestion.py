@@ -142,7 +142,10 @@ async def test_dead_letters_are_listed_shown_and_redriven_once(
     assert output["more"]
     code, text = await rig.main("dead-letters", "list")
     assert (code, text.count("poison")) == (DONE, GOOD + 1)
-    _, output = await rig.letters("show", "0", "2")
+    partition, _, _ = text.split("poison")[0].split()[-3:]
+    assert partition.endswith("/0")
+    _, output = await rig.letters("show", partition, "2")
+    assert output["enqueued_at"] <= output["failed_at"]
     assert json.loads(output["body"]["text"])["value"]["value"] == 2
     assert "does not declare the metric" in output["error"]
     _, output = await rig.letters("show", "0", str(GOOD))

@@ -98,7 +98,7 @@ def test_bad_lines_are_reported_by_number_and_nothing_is_sent(
     assert main(["send-messages", file, "--queue", jobs.name]) == WRONG
     errors = capsys.readouterr().err
     assert "line 2: unknown field 'sesion_id'" in errors
-    assert "line 4: Expecting value" in errors
+    assert 'line 4: not JSON (Expecting value at column 1). Write plain text as {"body"' in errors
     assert received(jobs) == []
 
 

@@ -69,6 +69,19 @@ def validated(
             "from shared.autoscaling import *\nRULE = StablePanic('q', 50)\n",
             "line 2: NameError: name 'StablePanic' is not defined. StablePanic was removed. Use",
         ),
+        (
+            "from shared.autoscaling import ServiceBusQueu\n",
+            "line 1: ImportError: There is no ServiceBusQueu. Did you mean ServiceBusQueue?",
+        ),
+        (
+            "from shared.autoscaling import *\nRULE = Treshold('q', 50, 5)\n",
+            "line 2: NameError: name 'Treshold' is not defined. There is no Treshold. Did you mean "
+            "Threshold?",
+        ),
+        (
+            "def fifty_each(seen): ...\ndef resources(settings): return [fifty_each()]\n",
+            "positional argument: 'seen'. Pass a policy without parentheses: policy=fifty_each",
+        ),
         ("raise SystemExit('key=c2VjcmV0')\n", "scaling_rules.py, line 1: SystemExit: key="),
     ],
 )

@@ -177,11 +177,11 @@ async def test_validate_warns_of_an_unknown_setting(
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
-        (["pause", "plan-9", "--reason", "x"], FAILED, "declared: plan-1"),
-        (["validate", "plan-9"], FAILED, "declared: plan-1"),
-        (["pause", "--reason", "x", "--by", " "], FAILED, "by: must be 1 to"),
-        (["pause", "--reason", "x", "--for", "soon"], FAILED, "90m, 2h or 1d12h"),
-        (["override", "set", "--exact", "99", "--reason", "x"], FAILED, "must be 1 to"),
+        (["pause", "plan-9", "--reason", "x"], WRONG, "error: resource 'plan-9' is not declared"),
+        (["validate", "plan-9"], WRONG, "declared: plan-1"),
+        (["pause", "--reason", "x", "--by", " "], WRONG, "by: must be 1 to"),
+        (["pause", "--reason", "x", "--for", "soon"], WRONG, "90m, 2h or 1d12h"),
+        (["override", "set", "--exact", "99", "--reason", "x"], WRONG, "must be 1 to"),
         (["--settings", "nowhere.json", "status"], WRONG, "nowhere.json"),
     ],
 )

@@ -106,6 +106,7 @@ def test_a_value_that_is_not_text_is_read_as_its_json(
         ),
         ({"properties": {"siteConfig": {"appSettings": LISTED}}}, "the file must have the form"),
         ({"Values": ["Topic"]}, "the file must have the form"),
+        ([], "the list is empty"),
         ("Topic", "the file must have the form"),
     ],
 )

@@ -26,6 +26,6 @@ async def set_override(resource: Resource, change: Change, store: StateStore) ->
 
 async def _attempt(resource: Resource, change: Change, store: StateStore) -> LogEntry:
     snapshot = await store.load(resource.name)
-    entry = override_entry(resource, change, snapshot.read_at)
+    entry = override_entry(resource, change, snapshot.read_at, snapshot.state.override)
     await store.put_override(snapshot, starting(change, snapshot.read_at), entry)
     return entry

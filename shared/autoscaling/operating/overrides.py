@@ -62,10 +62,13 @@ def starting(change: Change, now: datetime) -> Override | None:
     return replace(change.override, expires_at=now + change.lasts)
 
 
-def override_entry(resource: Resource, change: Change, now: datetime) -> LogEntry:
+def override_entry(
+    resource: Resource, change: Change, now: datetime, present: Override | None
+) -> LogEntry:
     """The entry of the decision log: the override, its author and its reason."""
     override = starting(change, now)
-    text = f"{described(override)} by {change.by}"
+    what = described(override) if override or present else "no override was set; removal asked"
+    text = f"{what} by {change.by}"
     return LogEntry(
         resource_name=resource.name,
         time=now,

@@ -104,7 +104,9 @@ async def replay(
     await _send(consumer, sender)
     if so_far.checkpoint is None:
         raise NotFound(
-            f"the hub has no event from {range_.since or range_.first} to {last} any more"
+            f"the hub has no event from {range_.since or range_.first} on"
+            if last < 0
+            else f"the hub has no event from {range_.since or range_.first} to {last} any more"
         )
     return so_far
 

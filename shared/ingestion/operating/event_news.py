@@ -77,7 +77,7 @@ def of_letters(letters: Sequence[StoredDeadLetter], letters_max: int) -> list[La
     more = " or more" if len(letters) >= letters_max else ""
     what = f"dead letters: {len(letters)}{more}"
     meaning = f"The newest: {newest.error}"
-    todo = "Fix the cause, then run python -m shared dead-letters redrive."
+    todo = "Fix the cause, then run python -m shared dead-letters redrive --all."
     return [LastingCondition("dead letters", Severity.WARNING, what, meaning, todo)]
 
 

@@ -99,6 +99,8 @@ async def test_the_log_records_author_and_reason_and_the_removal_of_an_override(
     await control.set_override(WORKERS, Change(None, "ben", "c-2"), kept)
     reasons = {line.reason for line in await kept.log("plan-1")}
     assert reasons == {"at least 3 by anna: sale", "override removed by ben"}
+    nothing = await control.set_override(WORKERS, Change(None, "ben", "c-3"), kept)
+    assert nothing.reason == "no override was set; removal asked by ben"
     assert {line.kind for line in await kept.log("plan-1")} == {EntryKind.OVERRIDE}
     assert (await kept.load("plan-1")).state.override is None
 
