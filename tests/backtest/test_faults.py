@@ -6,16 +6,18 @@ from dataclasses import replace
 
 import pytest
 
+from backtest.arena import ARENAS
 from backtest.faults import FaultRates, replay_with_faults
 from backtest.progress import Progress
 from backtest.rules_file import Rules, load_rules
+from backtest.world import VARIATIONS, varied
 from shared.autoscaling import Cooldown, Guards, Observation, RateLimit, Recommendation
 from shared.autoscaling.sources import StorageQueue
 from shared.values.urgency import urgent_seconds
 from tests.backtest.arenas import SHIPPED_RULES, arena, bursty, workload
 from tests.simulation.seeds import seeds
 
-MINUTES = 1500
+MINUTES, SHORT_MINUTES = 1500, 600
 OFTEN = FaultRates(
     sample_dropped=0.2,
     action_slow=0.15,
@@ -73,6 +75,23 @@ def check_seed(seed: int) -> None:
 @pytest.mark.parametrize("seed", seeds(4))
 def test_the_correct_code_violates_no_rule_of_safety(seed: int) -> None:
     check_seed(seed)
+
+
+@pytest.mark.parametrize("how", ["told", "counted", "backlog alone"])
+@pytest.mark.parametrize("variation", VARIATIONS)
+def test_the_rules_of_safety_hold_in_a_world_that_changes(variation: str, how: str) -> None:
+    seed = [*VARIATIONS].index(variation)
+    load = workload(bursty(seed, SHORT_MINUTES, mean=400))
+    plan = arena(
+        instance_rate=100,
+        service_learned=how != "told",
+        finished_counted=how == "counted",
+        seed=seed,
+        **ARENAS["production"],
+    )
+    world = varied(plan, variation)
+    _, faults = replay_with_faults(world, load, SHIPPED, seed, Progress())
+    assert faults["first_violations"] == []
 
 
 def test_orders_under_way_make_no_other_request_urgent() -> None:
