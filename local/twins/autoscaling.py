@@ -113,10 +113,11 @@ class MemoryStateStore:
         limit: int = 50,
         since: datetime | None = None,
         *,
+        before: datetime | None = None,
         changes_only: bool = False,
     ) -> list[LogEntry]:
         entries = list(self._log[resource_name].values())[::-1]
-        kept = [e for e in entries if since is None or e.time >= since]
+        kept = [e for e in entries if e.is_within(since, before)]
         if changes_only:
             kept = [e for e in kept if not e.requests_nothing]
         return sorted(kept, key=_newest_first)[:limit]

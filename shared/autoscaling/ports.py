@@ -85,13 +85,14 @@ class StateStore(Protocol):
         limit: int = 50,
         since: datetime | None = None,
         *,
+        before: datetime | None = None,
         changes_only: bool = False,
     ) -> list[LogEntry]:
-        """The newest entries, newest first, and none from before ``since``. ``changes_only`` leaves
-        out decisions that request nothing, and so reads far less. Among entries of the
-        same time, epoch and rank, the last one written comes first. If the limit cuts such a group,
-        any of its entries may be left out. A row that cannot be read becomes an entry of the kind
-        ``unreadable``, with the reason.
+        """The newest entries, newest first: none from before ``since``, and only those from before
+        ``before``. ``changes_only`` leaves out decisions that request nothing, and so reads far
+        less. Among entries of the same time, epoch and rank, the last one written comes first. If
+        the limit cuts such a group, any of its entries may be left out. A row that cannot be read
+        becomes an entry of the kind ``unreadable``, with the reason.
         """
         ...
 

@@ -13,6 +13,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Coroutine
+from datetime import UTC, datetime, time, timedelta
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, get_args
@@ -119,6 +120,30 @@ def _bounded(
         span = f"at least {low:,}" if high is None else f"from {low:,} to {high:,}"
         raise ValueError(f"{given} must be {span}")
     return value
+
+
+def parse_time(text: str) -> datetime:
+    """Parse an ISO 8601 time. A time without a time zone is in UTC."""
+    try:
+        parsed = datetime.fromisoformat(text)
+    except ValueError:
+        example = "2026-03-01T12:00:00Z"
+        raise ValueError(f"{text!r}: must be a time such as {example}") from None
+    return parsed.replace(tzinfo=UTC) if parsed.tzinfo is None else parsed
+
+
+def moment(text: str, now: datetime) -> datetime | None:
+    """The time in the text, where ``14:03`` is the last such time, in UTC; None without a text."""
+    try:
+        clock = time.fromisoformat(text) if ":" in text[:3] else None
+        if clock is None:
+            return parse_time(text) if text else None
+        found = now.replace(
+            hour=clock.hour, minute=clock.minute, second=clock.second, microsecond=0
+        )
+    except ValueError as error:
+        raise Misused(f"{text!r}: must be a time such as 14:03 or 2026-03-01T12:00:00Z") from error
+    return found if found <= now else found - timedelta(days=1)
 
 
 def run_action(action: Action, file: Path | None = None, as_json: bool = False) -> int:

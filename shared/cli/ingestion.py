@@ -9,7 +9,7 @@ import signal
 import sys
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from functools import partial
 from pathlib import Path
 from typing import Annotated
@@ -20,7 +20,7 @@ from shared import settings
 from shared.autoscaling.acting.activation import is_same
 from shared.autoscaling.deciding.samples import FUTURE_TOLERANCE_SECONDS
 from shared.cli import tables
-from shared.cli.command import Answer, Misused, command, group, say
+from shared.cli.command import Answer, Misused, command, group, parse_time, say
 from shared.ingestion.dead_letters.find import DeadLetterQuery, chunks, find, older_than, read
 from shared.ingestion.dead_letters.redrive import DeadLetterResult, forward, purge
 from shared.ingestion.decoding.decode import decode
@@ -53,16 +53,6 @@ CHUNK = 100
 NAMED = "The name in scaling_rules.py."
 NEGATIVE_NUMBERS = {"ignore_unknown_options": True}
 """Without this, -5 would be parsed as an option."""
-
-
-def parse_time(text: str) -> datetime:
-    """Parse an ISO 8601 time. A time without a time zone is in UTC."""
-    try:
-        parsed = datetime.fromisoformat(text)
-    except ValueError:
-        example = "2026-03-01T12:00:00Z"
-        raise ValueError(f"{text!r}: must be a time such as {example}") from None
-    return parsed.replace(tzinfo=UTC) if parsed.tzinfo is None else parsed
 
 
 Hub = Annotated[str | None, typer.Option(help="Only this hub.")]

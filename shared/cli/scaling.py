@@ -20,7 +20,7 @@ from shared.autoscaling.operating.overrides import Change, duration
 from shared.autoscaling.policy import Resource
 from shared.autoscaling.state import Override
 from shared.cli import tables
-from shared.cli.command import Answer, Misused, command, group, say
+from shared.cli.command import Answer, Misused, command, group, moment, say
 from shared.wiring.app import App
 from shared.wiring.remedies import with_remedy
 
@@ -48,6 +48,7 @@ Lasts = Annotated[
         "--for", metavar="2h", show_default=False, help="90m, 2h, 1d12h; default: until cleared."
     ),
 ]
+Moment = Annotated[str, typer.Option(metavar="TIME", show_default=False)]
 Author = Annotated[
     str, typer.Option(default_factory=_user, show_default="your user name", help="The author.")
 ]
@@ -70,10 +71,26 @@ async def show_decisions(
         bool,
         typer.Option("--why", help="Include all recommendations, limits, and evidence."),
     ] = False,
+    at: Moment = "",
+    since: Moment = "",
+    until: Moment = "",
+    changes: Annotated[
+        bool, typer.Option("--changes", help="Leave out decisions that request nothing.")
+    ] = False,
 ) -> Answer:
-    """Show the newest entries of the decision log."""
-    entries = await status.read_decisions(_one(app, resource), app.scaling.store, limit)
-    return entries, tables.reasons if why else tables.decisions
+    """Show the newest entries of the decision log.
+
+    With --at, show the decision that applied at that time, and the newest change until then. A
+    time is ISO 8601, or 14:03 for the last such time, in UTC.
+    """
+    declared, store, now = _one(app, resource), app.scaling.store, app.now()
+    start, end, when = moment(since, now), moment(until, now), moment(at, now)
+    if when is not None:
+        if start or end or changes:
+            raise Misused("--at shows one time: give it without --since, --until and --changes")
+        return await status.read_at(declared, store, when), tables.reasons
+    part = status.read_decisions(declared, store, limit, start, end, changes_only=changes)
+    return await part, tables.reasons if why else tables.decisions
 
 
 @command(commands, "dry-run")

@@ -36,7 +36,7 @@ from shared.notifications.conditions import LastingCondition
 from shared.values.durations import SHORT_PATTERN
 from shared.values.news import Severity
 from shared.values.text import DateText
-from shared.web.given import Given, Line, Name
+from shared.web.given import Given, Line, Name, Time
 from shared.web.http import Refused, Reply, Request
 from shared.web.operation import operation
 
@@ -146,6 +146,9 @@ class OfResource(Given):
 
 class Newest(Given):
     limit: int = Field(50, ge=1, le=status.ENTRIES_MAX, description="the most entries")
+    since: Time | None = Field(None, description="no entries from before this time")
+    before: Time | None = Field(None, description="only entries from before this time")
+    changes: bool = Field(False, description="without decisions that request nothing")
 
 
 class HistoryHours(Given):
@@ -269,7 +272,10 @@ async def resource(board: Board, path: OfResource) -> ResourceStatus:
 @operation("GET", "resources/{name}/decisions", 404)
 async def resource_decisions(board: Board, path: OfResource, query: Newest) -> list[DecisionEntry]:
     """The newest entries of the decision log."""
-    return await status.read_decisions(find(board.resources, path.name), board.store, query.limit)
+    part = (query.limit, query.since, query.before)
+    return await status.read_decisions(
+        find(board.resources, path.name), board.store, *part, changes_only=query.changes
+    )
 
 
 @operation("GET", "resources/{name}/history", 404)

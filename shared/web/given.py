@@ -8,10 +8,12 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
 from typing import Annotated, Any, TypeVar, get_args
 
 from pydantic import (
     BaseModel,
+    BeforeValidator,
     ConfigDict,
     StringConstraints,
     ValidationError,
@@ -48,6 +50,26 @@ def described(pattern: str, length_max: int) -> WithJsonSchema:
 Name = Annotated[str, described(LINE_PATTERN, LENGTH_MAX)]
 """A name in an address. Any text is read, because who asks for an unknown name is told the known
 ones."""
+
+
+def _time(text: Any) -> datetime:
+    time = datetime.fromisoformat(text)
+    return time.replace(tzinfo=UTC) if time.tzinfo is None else time
+
+
+Time = Annotated[
+    datetime,
+    BeforeValidator(_time),
+    WithJsonSchema(
+        {
+            "type": "string",
+            "minLength": 1,
+            "maxLength": 40,
+            "examples": ["2026-03-01", "2026-03-01T12:00:00Z"],
+        }
+    ),
+]
+"""An ISO 8601 time. One without an offset is in UTC."""
 
 
 class Given(BaseModel):

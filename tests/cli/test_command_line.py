@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from shared.cli.command import DONE, FAILED, INTERRUPTED, WRONG, Answer, Misused
 from shared.cli.main import app, main
 from shared.settings import SettingsError
 from shared.wiring.app import App
+from tests.builders import NOW
 
 
 def run(answer: Any, json: bool = True) -> int:
@@ -64,6 +66,26 @@ def test_an_error_is_printed_as_one_line(
 ) -> None:
     assert run(error) == code
     assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("", None),
+        ("11:58", "2026-03-01T11:58:00Z"),
+        ("12:00:01", "2026-02-28T12:00:01Z"),
+        ("2026-02-20", "2026-02-20T00:00:00Z"),
+        ("2026-02-20T08:00+02:00", "2026-02-20T06:00:00Z"),
+    ],
+)
+def test_a_time_without_a_date_is_the_last_such_time(text: str, found: str | None) -> None:
+    assert command.moment(text, NOW) == (found and datetime.fromisoformat(found))
+
+
+@pytest.mark.parametrize("text", ["noon", "25:00", "2026-13-01"])
+def test_a_time_that_is_none_is_refused(text: str) -> None:
+    with pytest.raises(Misused, match="must be a time such as 14:03"):
+        command.moment(text, NOW)
 
 
 def test_ctrl_c_has_an_exit_code_of_its_own(capsys: pytest.CaptureFixture[str]) -> None:

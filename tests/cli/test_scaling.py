@@ -6,7 +6,7 @@ import asyncio
 import json
 import os
 from collections.abc import AsyncIterator, Callable, Coroutine
-from datetime import datetime
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +18,10 @@ from local.amqp_broker.model.properties import HubProperties
 from local.azure_apis.arm import ArmStandIn
 from local.azure_apis.plans import P1V3, Plan, PlanId
 from local.azurite import Azurite
+from shared.autoscaling.deciding.decide import EntryKind, LogEntry
 from shared.autoscaling.flows import scaling_logic
 from shared.autoscaling.services.clients import AzureReader
+from shared.autoscaling.state import ScalingState
 from shared.cli.command import DONE, FAILED, WRONG
 from shared.cli.main import main
 from shared.values.measurements import CAPACITY_METRIC, Metric, MetricValue
@@ -99,6 +101,37 @@ async def test_dry_run_and_decisions_show_a_recommendation_with_its_reasons(
     assert all(f"{each.name} = {each.value.value:g}" in told for each in samples)
     assert await run("dry-run", "plan-1") == DONE
     assert "capacity = 2" in capsys.readouterr().out
+
+
+async def test_a_past_time_is_explained_by_its_decision_and_the_change_before(
+    run: Run, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert await run("status") == DONE
+    capsys.readouterr()
+    async with App() as app:
+        store = app.scaling.store
+        now = (await store.load("plan-1")).read_at
+        for minutes in (50, 40, 30, 5):
+            line = LogEntry(
+                "plan-1",
+                now - timedelta(minutes=minutes),
+                EntryKind.DECISION,
+                entry_id=f"d-{minutes}",
+                reason="mean backlog 200 > 100",
+                applies=minutes == 50,
+            )
+            await store.commit(await store.load("plan-1"), ScalingState(), [line])
+        at, end = (f"{now - timedelta(minutes=m):%Y-%m-%dT%H:%M:%S}" for m in (29, 4))
+
+    async def told(*options: str) -> list[str]:
+        assert await run("decisions", *options, "--json") == DONE
+        return [each["id"] for each in json.loads(capsys.readouterr().out)]
+
+    assert await told("--at", at) == ["d-30", "d-50"]
+    assert await told("--until", at, "--limit", "2") == ["d-30", "d-40"]
+    assert await told("--since", at, "--until", end) == ["d-5"]
+    assert await told("--changes", "--until", end) == ["d-50"]
+    assert await run("decisions", "--at", at, "--changes") == WRONG
 
 
 async def test_validate_checks_every_source_and_permission(

@@ -114,6 +114,11 @@ async def test_resources_decisions_and_history_are_served_as_json(world: World) 
     assert status == await world.get("resources/plan-1")
     decisions = await world.get("resources/plan-1/decisions", limit="3")
     assert [d["metric"] for d in decisions] == ["backlog"] * 3
+    second, first = decisions[1]["time"], decisions[2]["time"]
+    part = await world.get("resources/plan-1/decisions", since=first, before=second)
+    assert [d["time"] for d in part] == [first]
+    changes = await world.get("resources/plan-1/decisions", changes="true")
+    assert {d["applies"] for d in changes} == {True}
     history = await world.get("resources/plan-1/history", hours="0.05")
     assert [p["metrics"] for p in history["points"]] == [{"backlog": 200.0}] * 4
     assert {event["applies"] for event in history["events"]} <= {True}
@@ -135,6 +140,12 @@ async def test_a_point_has_the_highest_value_of_its_step_and_every_change_has_a_
         ("resources/plan-9", {}, 404, "declared: plan-1"),
         ("resources/plan-1/secrets", {}, 404, "known: decisions, history"),
         ("resources/plan-1/decisions", {"limit": "many"}, 400, "a whole number from 1 to 1,000"),
+        (
+            "resources/plan-1/decisions",
+            {"since": "noon"},
+            400,
+            "2026-03-01 or 2026-03-01T12:00:00Z",
+        ),
         ("resources/plan-1/history", {"hours": "nan"}, 400, "a number from 0.01 to 72"),
     ],
 )

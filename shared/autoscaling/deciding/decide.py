@@ -156,6 +156,10 @@ class LogEntry:
         """True for a decision that only holds, or whose change is not applied in a dry run."""
         return self.kind is EntryKind.DECISION and not self.applies
 
+    def is_within(self, since: datetime | None, before: datetime | None) -> bool:
+        """Whether the entry is not from before ``since``, and is from before ``before``."""
+        return (since is None or self.time >= since) and (before is None or self.time < before)
+
     @property
     def seen(self) -> Mapping[str, Samples]:
         """``samples``. An entry of an older version has one value, whose time is about its own."""

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
+from datetime import datetime, timedelta
+from functools import partial
 
+from shared.autoscaling.deciding.decide import EntryKind
 from shared.autoscaling.errors import StateUnreadable
 from shared.autoscaling.operating import presenting
 from shared.autoscaling.operating.conditions import conditions, state_unreadable
@@ -48,7 +51,31 @@ async def read_one(
     return presenting.status(resource, snapshot, found)
 
 
-async def read_decisions(resource: Resource, store: StateStore, limit: int) -> list[DecisionEntry]:
-    """The newest entries of the decision log, newest first."""
-    entries = await store.log(resource.name, min(limit, ENTRIES_MAX))
+async def read_decisions(
+    resource: Resource,
+    store: StateStore,
+    limit: int,
+    since: datetime | None = None,
+    before: datetime | None = None,
+    *,
+    changes_only: bool = False,
+) -> list[DecisionEntry]:
+    """The newest entries of the decision log, newest first. See ``StateStore.log``."""
+    limit = min(limit, ENTRIES_MAX)
+    entries = await store.log(resource.name, limit, since, before=before, changes_only=changes_only)
     return [presenting.decision_entry(each) for each in entries]
+
+
+async def read_at(resource: Resource, store: StateStore, time: datetime) -> list[DecisionEntry]:
+    """The decision that applied at a time, and the newest change until then, newest first.
+
+    The change is missing if it is no longer in the log.
+    """
+    before = time + timedelta(microseconds=1)
+    read = partial(read_decisions, resource, store, before=before)
+    (newest, changes) = await asyncio.gather(
+        read(AT_ONCE_MAX), read(AT_ONCE_MAX, changes_only=True)
+    )
+    decided = [each for each in newest if each["kind"] == EntryKind.DECISION][:1]
+    changed = [each for each in changes if each["applies"]][:1]
+    return decided + [each for each in changed if each not in decided]

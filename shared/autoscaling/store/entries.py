@@ -133,6 +133,11 @@ def end_of(prefix: str, time: datetime | None = None) -> str:
     return f"{prefix}{_inverted(quarter_of(time) if prefix == PACKED_PREFIX else time)}|{AFTER}"
 
 
+def start_of_quarter(time: datetime) -> str:
+    """The start of the keys of the packed entries of the same quarter of an hour."""
+    return f"{PACKED_PREFIX}{_inverted(quarter_of(time))}"
+
+
 def _inverted(time: datetime) -> str:
     return f"{TICKS_MAX - microseconds(time):018d}"
 

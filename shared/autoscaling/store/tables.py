@@ -31,6 +31,7 @@ from shared.autoscaling.store.entries import (
     log_operations,
     log_row,
     newest_first,
+    start_of_quarter,
 )
 from shared.autoscaling.store.rows import (
     STATE_START,
@@ -131,19 +132,27 @@ class TableStateStore:
         limit: int = 50,
         since: datetime | None = None,
         *,
+        before: datetime | None = None,
         changes_only: bool = False,
     ) -> list[LogEntry]:
-        own = self._table.range(resource_name, LOG_PREFIX, end_of(LOG_PREFIX, since), limit)
+        start = LOG_PREFIX if before is None else end_of(LOG_PREFIX, before)
+        own = self._table.range(resource_name, start, end_of(LOG_PREFIX, since), limit)
         if changes_only:
             entries = newest_first(await own, [])
             return [each for each in entries if not each.requests_nothing]
-        rows = await asyncio.gather(own, self._packed(resource_name, limit, since))
-        return [each for each in newest_first(*rows) if since is None or each.time >= since][:limit]
+        rows = await asyncio.gather(own, self._packed(resource_name, limit, since, before))
+        found = newest_first(*rows)
+        return [each for each in found if each.is_within(since, before)][:limit]
 
-    async def _packed(self, name: str, limit: int, since: datetime | None) -> list[Row]:
+    async def _packed(
+        self, name: str, limit: int, since: datetime | None, before: datetime | None
+    ) -> list[Row]:
         """The newest packed rows, with ``limit`` entries or more if there are as many."""
         start, end = PACKED_PREFIX, end_of(PACKED_PREFIX, since)
         found: list[Row] = []
+        if before is not None:  # a part of this quarter of an hour may be later
+            quarter, start = start_of_quarter(before), end_of(PACKED_PREFIX, before)
+            found += await self._table.range(name, quarter, start)
         missing = limit
         while missing > 0:
             count = missing // ENTRIES_OF_A_ROW + 2

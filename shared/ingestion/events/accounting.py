@@ -266,7 +266,7 @@ def dead_letter(
         sequence=event.sequence,
         offset=event.offset,
         enqueued_at=event.enqueued_at,
-        failed_at=max(now, event.enqueued_at),  # the store may tell only the second
+        failed_at=now,
         kind=kind,
         error=storable(error[:4000]),
         attempts=attempts,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any, NotRequired, TypedDict
 
@@ -91,9 +92,11 @@ def letters_page(letters: Sequence[StoredDeadLetter], limit: int) -> DeadLetterP
 
 
 def letter(stored: StoredDeadLetter) -> DeadLetterSummary:
-    body = stored.letter.body
+    found, body = stored.letter, stored.letter.body
     size = None if body is None else len(body)
-    return shown(DeadLetterSummary, stored.letter, _stamp, **stored.stream.names, body_bytes=size)
+    # The store's clock may show only the second.
+    found = replace(found, failed_at=max(found.failed_at, found.enqueued_at))
+    return shown(DeadLetterSummary, found, _stamp, **stored.stream.names, body_bytes=size)
 
 
 def letter_with_body(stored: StoredDeadLetter, event: Event) -> DeadLetterWithBody:

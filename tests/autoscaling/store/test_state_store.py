@@ -172,6 +172,11 @@ async def test_decisions_that_request_nothing_are_read_among_all_others_in_their
         assert await store.log(name, since=ago(age)) == expected
         changes = [e for e in expected if e.applies or e.kind is EntryKind.CONFIRMED]
         assert await store.log(name, since=ago(age), changes_only=True) == changes
+        for limit in (1, 3, 50):
+            earlier = [line for line in newest_first if line.time < ago(age)]
+            assert await store.log(name, limit, before=ago(age)) == earlier[:limit]
+            part = [line for line in earlier if line.time >= ago(950)]
+            assert await store.log(name, limit, ago(950), before=ago(age)) == part[:limit]
 
 
 async def test_each_entry_that_was_written_is_told_with_its_state(

@@ -256,12 +256,23 @@ class StateMachine(TableMachine):
         self.on_both(lambda store, _: store.record(line), fault=fault)
 
     @rule(
-        name=PLANS, limit=st.sampled_from((1, 2, 50)), since=MAYBE_TIMES, changes_only=st.booleans()
+        name=PLANS,
+        limit=st.sampled_from((1, 2, 50)),
+        since=MAYBE_TIMES,
+        before=MAYBE_TIMES,
+        changes_only=st.booleans(),
     )
-    def log(self, name: str, limit: int, since: datetime | None, changes_only: bool) -> None:
-        name = self.named(name)
+    def log(
+        self,
+        name: str,
+        limit: int,
+        since: datetime | None,
+        before: datetime | None,
+        changes_only: bool,
+    ) -> None:
+        name, part = self.named(name), {"before": before, "changes_only": changes_only}
         self.on_both(
-            lambda store, _: store.log(name, limit, since, changes_only=changes_only),
+            lambda store, _: store.log(name, limit, since, **part),
             shown=lambda entries: shown_log(entries, limit),
         )
 
