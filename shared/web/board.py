@@ -20,6 +20,7 @@ from shared.autoscaling.errors import StateUnreadable
 from shared.autoscaling.flows import override as control
 from shared.autoscaling.flows import status
 from shared.autoscaling.flows.common import find
+from shared.autoscaling.learning.backlogs import age_minutes, backlog_name
 from shared.autoscaling.operating import presenting
 from shared.autoscaling.operating.conditions import DEPLOY, conditions, state_unreadable
 from shared.autoscaling.operating.overrides import Change, duration
@@ -43,8 +44,10 @@ from shared.web.operation import operation
 POINTS_MAX = 360
 CACHED_ENTRIES_MAX = 20_000
 """The most entries that are kept for a resource: three days of decisions every 15 s."""
-CARDS_MAX = 20
-"""If there are more resources, a table shows them, and cards only the first that need attention."""
+CARDS_MAX = 2
+"""If there are more resources, a table shows them, and a card only the one that is chosen."""
+MANY = 20
+"""If there are more resources, what was read of each is shown for up to ``SEEN_SECONDS_MAX``."""
 SEEN_SECONDS_MAX = 30
 NEVER = (0.0, None)
 OVERLAP = timedelta(seconds=30)
@@ -335,8 +338,16 @@ async def overview(board: Board, resource: Resource) -> Shown:
         return Shown({"error": str(error)}, [state_unreadable(resource.name, str(error))])
     found = conditions(resource, snapshot, board.at_maximum_minutes)
     told = presenting.status(resource, snapshot, found)
-    shown = Shown({"snapshot": snapshot, "status": told}, found)
-    if len(board.resources) > CARDS_MAX:
+    load, decided = backlog_name(resource) or next(iter(resource.metrics), ""), snapshot.decided
+    content = {
+        "snapshot": snapshot,
+        "status": told,
+        "age_limit_minutes": resource.goal.age_limit_minutes,
+        "age_minutes": age_minutes(decided.evidence) if decided else None,
+        "load": next((each for each in told["metrics"] if each["name"] == load), None),
+    }
+    shown = Shown(content, found)
+    if len(board.resources) > MANY:
         board.seen[resource.name] = now, shown
     return shown
 
@@ -348,8 +359,7 @@ async def card(board: Board, resource: Resource, seen: Shown, hours: float) -> S
     snapshot = seen.content["snapshot"]
     async with board.free:
         entries = await _entries(board, snapshot, hours)
-    charts = history(entries, snapshot, hours)
-    more = {"history": charts, "age_limit_minutes": resource.goal.age_limit_minutes}
+    more = {"history": history(entries, snapshot, hours)}
     found = [*seen.conditions, *_unreadable(resource.name, entries)]
     return Shown(seen.content | more, sorted(found, key=lambda each: each.rank))
 

@@ -20,11 +20,9 @@ from shared.web.http import SECURITY_HEADERS, Reply, in_time, json_reply
 from shared.web.operation import log_failed, operation, told
 from shared.web.rendering import render
 
-CARDS_OF_MANY = 5
 STATIC = Path(__file__).parent / "static"
 NEXT_STEP = "Correct the settings or scaling_rules.py. The app restarts by itself."
 SEE_LOG = "See the log of the function app for details."
-INFO = SEVERITIES.index(Severity.INFO)
 SHOWN_IN = {"hub": "breakers", "set-aside": "dead-letters"}
 """The panels that have no heading of their own, and the panel that shows them."""
 
@@ -86,7 +84,7 @@ async def _resources(
     board: Board, query: OfDashboard, failed: dict[str, Exception]
 ) -> tuple[dict[str, Shown], list[str]]:
     """All resources, and the names of those that are shown as cards, with their charts: the one
-    that is asked for, or else all, or of many the first that need attention.
+    that is asked for, or else all, unless a table shows them.
     """
     declared, cards = board.resources, list(board.resources)
     board.seen.pop(query.resource, None)
@@ -95,8 +93,7 @@ async def _resources(
     if query.resource:
         cards = [find(declared, query.resource).name]
     elif len(seen) > CARDS_MAX:
-        urgent = filter(lambda each: _worst(each) < INFO, sorted(seen.items(), key=_worst))
-        cards = [name for name, _ in urgent][:CARDS_OF_MANY]
+        cards = []
     drawn = [card(board, declared[name], seen[name], query.hours) for name in cards]
     reads = [_read(name, each, failed, name) for name, each in zip(cards, drawn, strict=True)]
     return seen | dict(zip(cards, await gather(*reads), strict=True)), cards

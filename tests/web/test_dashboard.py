@@ -176,16 +176,30 @@ async def test_a_second_request_reads_only_the_new_lines(world: World) -> None:
 
 
 async def test_a_refresh_of_the_page_reads_each_state_and_each_log_once(world: World) -> None:
-    several = await world.fleet(3)
+    several = await world.fleet(2)
     for query in ({}, {"live": "true"}):
         world.store.states_read = world.store.logs_read = 0
         text = (await dashboard(Request(query=query), world.board)).body
-        assert (world.store.states_read, world.store.logs_read) == (3, 3)
+        assert (world.store.states_read, world.store.logs_read) == (2, 2)
         assert all(f'data-resource="{name}"' in text for name in several)
         assert '<h2 id="all">' not in text
 
 
-async def test_of_many_resources_only_the_logs_of_those_shown_in_detail_are_read(
+async def test_from_three_resources_on_a_table_shows_them_and_only_the_chosen_one_in_detail(
+    world: World,
+) -> None:
+    for count, cards in ((2, 2), (3, 0)):
+        await world.fleet(count)
+        body = (await dashboard(Request(query={"live": "true"}), world.board)).body
+        assert (body.count("data-resource"), body.count("<form")) == (cards, cards)
+        assert ('<h2 id="all">3 resources' in body) == (cards == 0)
+    row = body.partition('id="row-plan-2"')[2].partition("</tr>")[0]
+    _state, instances, load, *_ = (re.sub("<[^>]+>", "", each) for each in row.split("<td")[1:])
+    assert instances.strip() == ">2 of 1\N{EN DASH}5"
+    assert load.strip() == 'title="backlog">50'
+
+
+async def test_of_many_resources_only_the_log_of_the_chosen_one_is_read(
     world: World,
 ) -> None:
     several = await world.fleet(30)
@@ -194,14 +208,14 @@ async def test_of_many_resources_only_the_logs_of_those_shown_in_detail_are_read
     world.now += timedelta(minutes=4)
     await world.decide([name for name in several if name not in ("plan-9", "plan-8")])
     shown: list[tuple[dict[str, str], list[str], int]] = [
-        ({}, ["plan-8", "plan-9"], 30), ({"resource": "plan-17"}, ["plan-17"], 1),
+        ({}, [], 30), ({"resource": "plan-17"}, ["plan-17"], 1),
         ({"resource": ""}, [], 0),
     ]  # fmt: skip
     for query, cards, states_read in shown:
         world.store.states_read = world.store.logs_read = 0
         body = (await dashboard(Request(query={**query, "live": "true"}), world.board)).body
         found = re.findall(r'data-resource="([^"]+)"', body)
-        assert found == (cards or ["plan-8", "plan-9"])
+        assert found == cards
         assert (world.store.states_read, world.store.logs_read) == (states_read, len(found))
         assert '<h2 id="all">30 resources' in body
         rows = re.findall(r'<a id="row-[^"]+" href="\?resource=([^"]+)"', body)

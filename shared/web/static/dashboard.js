@@ -11,6 +11,8 @@
   const clock = (at, step = 1) => new Date(at * 1000).toISOString().slice(11, step < 60 ? 19 : 16);
   const short = value => value >= 1e6 ? `${+(value / 1e6).toPrecision(3)}M` : value >= 1e4 ? `${+(value / 1e3).toPrecision(3)}k` : `${+value.toPrecision(3)}`;
 
+  const legend = { markers: { dash: (plot, n) => plot.series[n].dash ? "dashed" : "solid" } };
+
   function axes(last) {
     const style = { stroke: css("--soft"), grid: { stroke: css("--line"), width: 1 }, ticks: { show: false } };
     const times = (_, splits, axis, space, step) => splits.map(at => last ? clock(at, step) : "");
@@ -48,7 +50,7 @@
   function chart(card, title, series, data, more = {}) {
     const element = card.querySelector(".charts");
     const options = {
-      title, width: Math.max(element.clientWidth, 280), height: more.last ? 126 : 106, axes: axes(more.last), padding: [null, 26, null, null],
+      title, width: Math.max(element.clientWidth, 280), height: more.last ? 126 : 106, axes: axes(more.last), legend, padding: [null, 26, null, null],
       scales: { x: { time: true }, y: { range: (_, low, high) => [0, Math.max(high * 1.1, more.atLeast || 1)] } },
       tzDate: at => uPlot.tzDate(new Date(at * 1000), "Etc/UTC"),
       cursor: { sync: { key: card.dataset.resource } },
@@ -126,7 +128,7 @@
     x.values = (_, splits) => splits.map(at => more.last ? new Date(at * 1000).toISOString().slice(5, 10) : "");
     x.size = more.last ? 28 : 8;
     return new uPlot({
-      title, width: Math.max(place.clientWidth, 280), height: more.height, axes: [x, y], padding: [null, 26, null, null], bands: more.bands, hooks: more.hooks || {},
+      title, width: Math.max(place.clientWidth, 280), height: more.height, axes: [x, y], legend, padding: [null, 26, null, null], bands: more.bands, hooks: more.hooks || {},
       scales: { x: { time: true }, y: { range: (_, low, high) => [0, Math.max(high * 1.1, 1)] } },
       tzDate: at => uPlot.tzDate(new Date(at * 1000), "Etc/UTC"),
       cursor: { sync: { key: `trend-${[...document.querySelectorAll(".trend")].indexOf(place)}` } },
