@@ -8,9 +8,9 @@ from pathlib import Path
 
 from backtest.arena import ARENAS, Arena, usual_rate
 from backtest.errors import BadArena
+from backtest.traces.reading import add_reading, reading_of
 from backtest.workload import MISSING, Workload, load_workload
 from backtest.world import VARIATIONS, varied
-from local.demo.traces import add_reading, reading_of
 from shared.autoscaling.declaring import PLAN_CAPACITY_MAX
 from shared.values import text as texts
 from shared.values.text import whole

@@ -15,6 +15,15 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from backtest.traces.reading import (
+    PLAIN,
+    Trace,
+    TraceError,
+    add_reading,
+    busiest,
+    load_trace,
+    reading_of,
+)
 from local.amqp_broker import HAS_AMQP, NO_AMQP
 from local.azurite import AzuriteFailed
 from local.demo.profile import FIRST_HOUR_MINUTES
@@ -25,15 +34,6 @@ from local.demo.settings_files import (
     refuse_second_demo,
 )
 from local.demo.system import LocalSystem, local_system
-from local.demo.traces import (
-    PLAIN,
-    Trace,
-    TraceError,
-    add_reading,
-    busiest,
-    load_trace,
-    reading_of,
-)
 from local.demo.view import watch
 from local.demo.watching import PartEnded
 from local.functions_host.errors import HostStartFailed

@@ -17,9 +17,9 @@ from itertools import accumulate
 from pathlib import Path
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-from local.demo.trace_columns import find_column
-from local.demo.trace_files import Refused, read_table
-from local.demo.trace_samples import (
+from backtest.traces.columns import find_column
+from backtest.traces.files import Refused, read_table
+from backtest.traces.samples import (
     MINUTE,
     SECOND,
     Missing,
