@@ -94,10 +94,10 @@ cluster: $(READY) ## run the nightly job on a Spark cluster of processes, of whi
 
 RESOLVE := $(BIN)/uv pip compile -q --universal --no-annotate --generate-hashes --custom-compile-command 'make lock'
 LOCK := $(RESOLVE) --python-version 3.11
-EXTRAS := local amqp backtest sql dev
-lock: $(READY) ## resolve requirements/*.in to requirements/*.txt, with hashes
+EXTRAS := local amqp backtest sql
+lock: $(READY) ## resolve requirements/*.in, and the group of pyproject.toml, to requirements/*.txt, with hashes
 	$(LOCK) requirements/app.in -o requirements/app.txt >/dev/null
-	$(LOCK) requirements/app.in spark_jobs/requirements.txt $(EXTRAS:%=requirements/%.in) -c requirements/app.txt -o requirements/dev.txt >/dev/null
+	$(LOCK) requirements/app.in spark_jobs/requirements.txt $(EXTRAS:%=requirements/%.in) --group dev -c requirements/app.txt -o requirements/dev.txt >/dev/null
 	$(LOCK) spark_jobs/requirements.txt -c requirements/dev.txt -o requirements/spark.txt >/dev/null
 	for extra in local amqp sql mutants node; do $(LOCK) requirements/$$extra.in -c requirements/dev.txt -o requirements/$$extra.txt >/dev/null; done
 	$(RESOLVE) --python-version 3.13 --no-deps requirements/host.in -o requirements/host.txt >/dev/null

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from backtest.traces.reading import (
+    BUNDLED,
     PLAIN,
     Trace,
     TraceError,
@@ -40,7 +41,6 @@ from local.functions_host.errors import HostStartFailed
 from local.node import NodeMissing
 from shared.values.text import WHOLE
 
-BUNDLED_TRACE = Path(__file__).parent / "data" / "nasa_http_1995-07-11_13.csv"
 STATE = RUNNING_SETTINGS.parent
 LOG_FILE = "host.log"
 POLL_SECONDS = 0.1
@@ -190,7 +190,7 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--trace",
         type=Path,
-        default=BUNDLED_TRACE,
+        default=BUNDLED,
         help=(
             "CSV file with the columns time,arrivals, or an export of metrics: see "
             "docs/migrating.md (default: three days of NASA-HTTP)"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 import sys
+import tomllib
 from collections.abc import Iterator
 from functools import cache
 from importlib.metadata import distributions, requires
@@ -20,6 +21,7 @@ FOLDER = ROOT / "requirements"
 LOCKS = sorted(FOLDER.glob("*.txt"))
 PIN = re.compile(r"^([\w.-]+)==(\S+)(?: ; (.*?))?(?: \\)?$")
 SPARK = ROOT / "spark_jobs" / "requirements.txt"
+DEV = ROOT / "pyproject.toml"
 OPTIONAL = ["sql"]
 INSTALLED = {
     **{name: [name] for name in ("app", "local", "amqp", *OPTIONAL, "spark")},
@@ -55,13 +57,18 @@ def pins(lock: Path) -> dict[str, set[str]]:
 
 
 def requirements(path: Path) -> list[Requirement]:
-    lines = path.read_text(encoding="utf-8").splitlines()
+    """Those of a file, or of the group in pyproject.toml."""
+    text = path.read_text(encoding="utf-8")
+    lines = tomllib.loads(text)["dependency-groups"]["dev"] if path == DEV else text.splitlines()
     return [Requirement(line) for line in lines if line and not line.startswith("#")]
 
 
+def source_of(name: str) -> Path:
+    return {"spark": SPARK, "dev": DEV}.get(name, FOLDER / f"{name}.in")
+
+
 def declared(names: list[str]) -> list[Requirement]:
-    files = [SPARK if name == "spark" else FOLDER / f"{name}.in" for name in names]
-    return [each for file in files for each in requirements(file)]
+    return [each for name in names for each in requirements(source_of(name))]
 
 
 def needed(roots: list[Requirement]) -> set[str]:
@@ -158,7 +165,7 @@ def unmet(declared: Path, lock: Path) -> list[str]:
 
 @pytest.mark.parametrize("lock", LOCKS, ids=lambda path: path.stem)
 def test_a_lock_file_has_a_version_that_meets_each_requirement(lock: Path) -> None:
-    assert unmet(SPARK if lock.stem == "spark" else lock.with_suffix(".in"), lock) == []
+    assert unmet(source_of(lock.stem), lock) == []
 
 
 @pytest.mark.parametrize("lock", LOCKS, ids=lambda path: path.stem)
