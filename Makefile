@@ -9,7 +9,7 @@ MUTANTS := .local/mutants/.venv
 AUDIT := $(BIN)/pip-audit --strict --timeout 5 --progress-spinner off --disable-pip --no-deps \
 	-r requirements/app.txt -r requirements/sql.txt
 
-.PHONY: help setup check test audit run night settings package infra emulators core-tools bench simulate mutants soak cluster lock clean
+.PHONY: help setup check test audit run night settings package infra emulators core-tools bench simulate mutants soak cluster lock release clean
 
 help: ## list all targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -58,6 +58,19 @@ settings: $(READY) ## write docs/settings.md and local.settings.json.example fro
 
 package: $(READY) ## write the app as a zip to deploy, .local/app.zip
 	@$(BIN)/python -m local.package
+
+RELEASE := .local/release
+TAGGED := $(VERSION:v%=%)
+release: $(READY) ## write what a release publishes to .local/release: VERSION=v0.2.0
+	@grep -qx 'version = "$(TAGGED)"' pyproject.toml || { echo 'VERSION=$(VERSION) is not the version in pyproject.toml'; exit 1; }
+	@rm -rf $(RELEASE) build && mkdir -p $(RELEASE)/files
+	@sed -n '/^## $(TAGGED) (/,/^## /{/^## /!p;}' CHANGELOG.md > $(RELEASE)/notes.md
+	@[ -s $(RELEASE)/notes.md ] || { echo 'CHANGELOG.md has no dated heading for $(TAGGED)'; exit 1; }
+	@$(BIN)/uv build --quiet --wheel --no-build-isolation --python $(BIN)/python --out-dir $(RELEASE)/files
+	@rm -rf build *.egg-info
+	@$(BIN)/python -m local.package $(RELEASE)/files/app.zip
+	@$(BIN)/python -m local.sbom $(RELEASE)/files/sbom.cdx.json
+	@sh infra/check.sh ../$(RELEASE)/files/azuredeploy.json
 
 infra: ## compile, lint and format-check the Bicep templates with bicep or az bicep; a warning is an error
 	@sh infra/check.sh

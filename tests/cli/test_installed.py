@@ -78,7 +78,7 @@ def complete(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def environment(wheel: Path, folder: Path) -> Path:
-    uv = [sys.executable, "-m", "uv", "--quiet", "--offline"]
+    uv: list[str | Path] = [sys.executable, "-m", "uv", "--quiet", "--offline"]
     for command in (
         [*uv, "venv", "--clear", "--python", sys.executable, folder],
         [*uv, "pip", "install", "--no-deps", "--python", folder / "bin" / "python", wheel],
@@ -154,7 +154,14 @@ def test_the_bundled_trace_and_the_name_of_the_command_are_those_of_the_wheel(
 def test_a_type_checker_knows_the_types_of_a_rules_file(bare: Path, project: Path) -> None:
     wrong = RULES.replace("minimum=2", "minimum='two'")
     (project / "scaling_rules.py").write_text(wrong)
-    mypy = [sys.executable, "-m", "mypy", "--strict", "--python-executable", bare / "python"]
+    mypy: list[str | Path] = [
+        sys.executable,
+        "-m",
+        "mypy",
+        "--strict",
+        "--python-executable",
+        bare / "python",
+    ]
     done = run([*mypy, "--cache-dir", os.devnull, "scaling_rules.py"], project)
     errors = [line for line in done.stdout.splitlines() if ": error: " in line]
     assert len(errors) == 1, done.stdout

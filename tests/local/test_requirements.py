@@ -16,6 +16,8 @@ from packaging.markers import Marker
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+from local import sbom
+
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "requirements"
 LOCKS = sorted(FOLDER.glob("*.txt"))
@@ -180,3 +182,12 @@ def test_every_locked_package_has_a_hash_and_no_address(lock: Path) -> None:
 def test_development_uses_the_versions_that_are_installed_elsewhere(lock: str) -> None:
     every, some = pins(FOLDER / "dev.txt"), pins(FOLDER / f"{lock}.txt")
     assert {name: found for name, found in some.items() if every.get(name) != found} == {}
+
+
+def test_the_list_of_packages_of_a_release_has_what_the_app_needs_and_the_chart_library() -> None:
+    components = sbom.document()["components"]
+    listed = {each["name"]: each["version"] for each in components if "pypi" in each["purl"]}
+    locked = pins(FOLDER / "app.txt")
+    assert {canonicalize_name(name) for name in listed} == locked.keys()
+    assert all(version in locked[name] for name, version in listed.items())
+    assert components[-1]["purl"] == "pkg:npm/uplot@1.6.32"
