@@ -41,7 +41,7 @@ def document() -> dict[str, Any]:
 
 def _package(name: str) -> dict[str, Any]:
     said = metadata(name)
-    license_ = said["License-Expression"] if "License-Expression" in said else None
+    (license_,) = said.get_all("License-Expression") or [None]
     return _component("pypi", name, said["Version"], license_)
 
 
