@@ -9,7 +9,7 @@ MUTANTS := .local/mutants/.venv
 AUDIT := $(BIN)/pip-audit --strict --timeout 5 --progress-spinner off --disable-pip --no-deps \
 	-r requirements/app.txt -r requirements/sql.txt
 
-.PHONY: help setup check test audit run night settings package infra emulators core-tools bench simulate mutants soak cluster lock clean
+.PHONY: help setup check test audit run night settings package infra emulators core-tools bench simulate mutants soak cluster lock release clean
 
 help: ## list all targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -59,6 +59,19 @@ settings: $(READY) ## write docs/settings.md and local.settings.json.example fro
 package: $(READY) ## write the app as a zip to deploy, .local/app.zip
 	@$(BIN)/python -m local.package
 
+RELEASE := .local/release
+TAGGED := $(VERSION:v%=%)
+release: $(READY) ## write what a release publishes to .local/release: VERSION=v0.2.0
+	@grep -qx 'version = "$(TAGGED)"' pyproject.toml || { echo 'VERSION=$(VERSION) is not the version in pyproject.toml'; exit 1; }
+	@rm -rf $(RELEASE) build && mkdir -p $(RELEASE)/files
+	@sed -n '/^## $(TAGGED) (/,/^## /{/^## /!p;}' CHANGELOG.md > $(RELEASE)/notes.md
+	@[ -s $(RELEASE)/notes.md ] || { echo 'CHANGELOG.md has no dated heading for $(TAGGED)'; exit 1; }
+	@$(BIN)/uv build --quiet --wheel --no-build-isolation --python $(BIN)/python --out-dir $(RELEASE)/files
+	@rm -rf build *.egg-info
+	@$(BIN)/python -m local.package $(RELEASE)/files/app.zip
+	@$(BIN)/python -m local.sbom $(RELEASE)/files/sbom.cdx.json
+	@sh infra/check.sh ../$(RELEASE)/files/azuredeploy.json
+
 infra: ## compile, lint and format-check the Bicep templates with bicep or az bicep; a warning is an error
 	@sh infra/check.sh
 
@@ -94,10 +107,10 @@ cluster: $(READY) ## run the nightly job on a Spark cluster of processes, of whi
 
 RESOLVE := $(BIN)/uv pip compile -q --universal --no-annotate --generate-hashes --custom-compile-command 'make lock'
 LOCK := $(RESOLVE) --python-version 3.11
-EXTRAS := local amqp backtest sql dev
-lock: $(READY) ## resolve requirements/*.in to requirements/*.txt, with hashes
+EXTRAS := local amqp backtest sql
+lock: $(READY) ## resolve requirements/*.in, and the group of pyproject.toml, to requirements/*.txt, with hashes
 	$(LOCK) requirements/app.in -o requirements/app.txt >/dev/null
-	$(LOCK) requirements/app.in spark_jobs/requirements.txt $(EXTRAS:%=requirements/%.in) -c requirements/app.txt -o requirements/dev.txt >/dev/null
+	$(LOCK) requirements/app.in spark_jobs/requirements.txt $(EXTRAS:%=requirements/%.in) --group dev -c requirements/app.txt -o requirements/dev.txt >/dev/null
 	$(LOCK) spark_jobs/requirements.txt -c requirements/dev.txt -o requirements/spark.txt >/dev/null
 	for extra in local amqp sql mutants node; do $(LOCK) requirements/$$extra.in -c requirements/dev.txt -o requirements/$$extra.txt >/dev/null; done
 	$(RESOLVE) --python-version 3.13 --no-deps requirements/host.in -o requirements/host.txt >/dev/null

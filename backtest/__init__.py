@@ -6,3 +6,7 @@ well-known autoscalers (`rivals.py`), of a planner that knows the whole trace (`
 and the lower bound that no schedule can undercut (`lower_bound.py`). `StablePanic` and
 `SlackAwareDrain` are policies that QueueAge replaced; a rules file for the backtest may use them.
 """
+
+import sys
+
+PROGRAM = "autoscaler backtest" if "appservice_autoscaler" in sys.modules else "python -m backtest"

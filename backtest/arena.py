@@ -12,7 +12,7 @@ Additional instances start ``D`` minutes after the beginning of the step whose s
 order, and never before ``t + 1``. Scale-in takes effect in ``t + 1``. An order is an absolute
 number, and the last one wins. It cancels pending instances above its number; the others start when
 they were due, because Azure finishes an operation before it begins the next. These rules are those
-of ``local.demo.fluid_queue``. That queue is exact at any time, because it records when items
+of ``backtest.fluid_queue``. That queue is exact at any time, because it records when items
 arrived; here, one number a step is enough, and many times faster. With ``superseding="restart"``,
 an order for more instances restarts the start-up time of all pending ones.
 
@@ -37,8 +37,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from backtest.errors import BadArena
-from local.demo.fluid_queue import Capacity
-from local.demo.workload import BUSY_MINUTE_INSTANCES
+from backtest.fluid_queue import BUSY_MINUTE_INSTANCES, Capacity
 from shared.autoscaling.errors import CapacityDelayed
 from shared.autoscaling.plans.answers import refusal
 

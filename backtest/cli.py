@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from rich.console import Console
 
-from backtest import import_autoscale, tune
+from backtest import PROGRAM, import_autoscale, tune
 from backtest import options as command_line
 from backtest.cpu import is_cpu, load_cpu
 from backtest.errors import BacktestError
@@ -31,7 +31,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return command(arguments[1:]) if command else _backtest(arguments)
     except BacktestError as error:
         Console(stderr=True, soft_wrap=True).print(
-            f"python -m backtest: {error}", markup=False, highlight=False
+            f"{PROGRAM}: {error}", markup=False, highlight=False
         )
         return UNUSABLE
 

@@ -18,9 +18,9 @@ from pathlib import Path
 import numpy as np
 
 from backtest.errors import BacktestError
+from backtest.traces.files import Refused, read_table
+from backtest.traces.values import is_absent, order_of_dates, time_of
 from backtest.workload import Workload
-from local.demo.trace_files import Refused, read_table
-from local.demo.trace_values import is_absent, order_of_dates, time_of
 from shared.autoscaling import Resource
 from shared.autoscaling.sources import Source
 from shared.values.text import number

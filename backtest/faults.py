@@ -15,7 +15,7 @@ from contextvars import Context, copy_context
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from random import Random
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from backtest.arena import Arena, Plan
 from backtest.progress import Progress
@@ -23,7 +23,6 @@ from backtest.replay import App, Replay, Seen, in_arena, replay_workload
 from backtest.rules_file import Rules
 from backtest.safety import Safety
 from backtest.workload import Workload
-from local.twins.autoscaling import MemoryStateStore
 from shared.autoscaling import Mode
 from shared.autoscaling.acting.actions import reason_to_ignore
 from shared.autoscaling.deciding.decide import Decision, LogEntry
@@ -32,7 +31,7 @@ from shared.autoscaling.errors import CapacityDelayed, CapacityRefused, StateCon
 from shared.autoscaling.flows.reconciler import Reconciler
 from shared.autoscaling.flows.scaler import Scaler
 from shared.autoscaling.plan_facts import PlanReading
-from shared.autoscaling.ports import Snapshot
+from shared.autoscaling.ports import Snapshot, StateStore
 from shared.autoscaling.state import Override, ScaleAction, ScalingState
 from shared.values.measurements import Metric
 
@@ -91,7 +90,7 @@ class FaultyApp(App):
         self._arena = arena
         self._rates = rates
         self._random = Random(seed)  # noqa: S311  reproducible faults, not secrets
-        self._store = AppState(self)
+        self._store = cast(StateStore, AppState(self))
         self._scalers = Scalers()
         self._late_samples: list[tuple[int, list[Metric]]] = []
         self._late_actions: list[tuple[int, ScaleAction]] = []
@@ -308,14 +307,13 @@ class NextStep(Awaitable[None]):
         yield
 
 
-class AppState(MemoryStateStore):
-    """The store that holds the state of a replay.
+class AppState:
+    """The store that holds the state of a replay: what the scaler and the reconciler use of it.
 
     A commit fails if the state has changed since it was read. The decision log is discarded.
     """
 
     def __init__(self, app: FaultyApp) -> None:
-        super().__init__(lambda: app.now)
         self._app = app
 
     async def load(self, resource_name: str) -> Snapshot:

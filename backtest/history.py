@@ -21,9 +21,9 @@ from itertools import pairwise
 import numpy as np
 
 from backtest.errors import NoHistory
+from backtest.traces.reading import minutes_of
+from backtest.traces.samples import MINUTE
 from backtest.workload import FILLED_MINUTES_MAX, Workload
-from local.demo.trace_samples import MINUTE
-from local.demo.traces import minutes_of
 from shared.autoscaling import Resource
 from shared.autoscaling.deciding.decide import EntryKind, LogEntry
 from shared.autoscaling.learning.throughput import rate_estimate

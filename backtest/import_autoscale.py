@@ -15,6 +15,7 @@ from datetime import date, datetime, time, timedelta
 from pathlib import Path
 from typing import Any
 
+from backtest import PROGRAM
 from backtest.autoscale_document import DEPLOY, TERRAFORM, WRITE
 from backtest.autoscale_setting import Converted, ConvertedProfile, convert
 from backtest.errors import BacktestError
@@ -31,7 +32,7 @@ SOURCES = {".tf": "HCL", ".tfvars": "HCL", ".hcl": "HCL", ".bicep": "Bicep"}
 def import_command(arguments: Sequence[str]) -> int:
     """Write or print the rules, and print what could not be converted."""
     parser = argparse.ArgumentParser(
-        prog="python -m backtest import-autoscale",
+        prog=f"{PROGRAM} import-autoscale",
         description="Convert an autoscale setting of Azure Monitor to a scaling_rules.py.",
     )
     parser.add_argument(

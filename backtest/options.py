@@ -6,11 +6,12 @@ import argparse
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from backtest import PROGRAM
 from backtest.arena import ARENAS, Arena, usual_rate
 from backtest.errors import BadArena
+from backtest.traces.reading import add_reading, reading_of, trace_file
 from backtest.workload import MISSING, Workload, load_workload
 from backtest.world import VARIATIONS, varied
-from local.demo.traces import add_reading, reading_of
 from shared.autoscaling.declaring import PLAN_CAPACITY_MAX
 from shared.values import text as texts
 from shared.values.text import whole
@@ -22,19 +23,19 @@ MINUTES_MAX = 1440
 
 def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
-        prog="python -m backtest",
+        prog=PROGRAM,
         description="Replay a trace through the scaling rules, and compare them with well-known "
         "autoscalers and the best possible schedule. Exit code 1: a safety rule was broken under "
         "--faults. 2: the trace, the rules or the options cannot be used.",
-        epilog="python -m backtest tune TRACE... --rules FILE fits the numbers of the rules. "
-        "python -m backtest import-autoscale SETTING.json converts rules of Azure Monitor.",
+        epilog=f"{PROGRAM} tune TRACE... --rules FILE fits the numbers of the rules. "
+        f"{PROGRAM} import-autoscale SETTING.json converts rules of Azure Monitor.",
     )
     parser.add_argument(
         "trace",
-        type=Path,
+        type=trace_file,
         nargs="?",
-        help="CSV with the columns time,arrivals, an export of metrics (docs/migrating.md), or "
-        "CPU and instances for rules on CPU (docs/backtest.md)",
+        help="CSV with the columns time,arrivals, an export of metrics (docs/migrating.md), CPU "
+        "and instances for rules on CPU (docs/backtest.md), or `sample`: the bundled trace",
     )
     parser.add_argument(
         "--from-history", metavar="RESOURCE", help="replay the app's records instead of a trace"

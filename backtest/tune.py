@@ -21,6 +21,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from backtest import PROGRAM
 from backtest.arena import Arena
 from backtest.clairvoyant import clairvoyant
 from backtest.errors import BadArena, BadRules
@@ -30,6 +31,7 @@ from backtest.progress import Progress
 from backtest.replay import replay
 from backtest.rules_file import Rules, load_rules, with_policy
 from backtest.study import no_verdict, unjudged
+from backtest.traces.reading import trace_file
 from backtest.workload import Workload
 from shared.autoscaling import Resource
 from shared.autoscaling.policy import described
@@ -91,8 +93,8 @@ def tune_command(arguments: Sequence[str]) -> int:
 
 
 def _parse(arguments: Sequence[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m backtest tune", description=__doc__)
-    parser.add_argument("traces", type=Path, nargs="+", metavar="TRACE")
+    parser = argparse.ArgumentParser(prog=f"{PROGRAM} tune", description=__doc__)
+    parser.add_argument("traces", type=trace_file, nargs="+", metavar="TRACE")
     parser.add_argument(
         "--json", action="store_true", help="print one JSON object instead of a table"
     )

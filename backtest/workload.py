@@ -20,8 +20,8 @@ from numpy.typing import NDArray
 
 from backtest.arena import Floats
 from backtest.errors import BacktestError
-from local.demo.trace_samples import MINUTE, Missing
-from local.demo.traces import AS_FOUND, Reading, Trace, TraceError, load_trace
+from backtest.traces.reading import AS_FOUND, Reading, Trace, TraceError, load_trace
+from backtest.traces.samples import MINUTE, Missing
 
 FILLED_MINUTES_MAX = 5
 MISSING = ("zero", "gap")

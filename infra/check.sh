@@ -1,5 +1,6 @@
 #!/bin/sh
 # Builds and lints the templates and checks their format. Every warning is an error.
+# `check.sh FILE` also writes main.bicep, compiled, to FILE (relative to infra).
 # Uses `bicep` if it is on the PATH, otherwise `az bicep`.
 set -eu
 cd "$(dirname "$0")"
@@ -40,5 +41,6 @@ for file in *.bicep modules/*.bicep; do
         complain "$file is not formatted. Run: bicep format infra/$file"
 done
 
+[ "$failed" -ne 0 ] || [ -z "${1:-}" ] || run build main.bicep --stdout >"$1"
 [ "$failed" -eq 0 ] && printf '%s\n' 'The templates compile without warnings and are formatted.'
 exit "$failed"

@@ -3,8 +3,10 @@
 import signal
 import sys
 
+from shared.values.packages import packages_of
+
 if __name__ == "__main__":
     signal.signal(signal.SIGINT, signal.SIG_DFL)  # During the imports there is nothing to close.
-    from local.cli import main
-
+    with packages_of("local"):
+        from local.cli import main
     sys.exit(main())

@@ -15,6 +15,16 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from backtest.traces.reading import (
+    BUNDLED,
+    PLAIN,
+    Trace,
+    TraceError,
+    add_reading,
+    busiest,
+    load_trace,
+    reading_of,
+)
 from local.amqp_broker import HAS_AMQP, NO_AMQP
 from local.azurite import AzuriteFailed
 from local.demo.profile import FIRST_HOUR_MINUTES
@@ -25,22 +35,12 @@ from local.demo.settings_files import (
     refuse_second_demo,
 )
 from local.demo.system import LocalSystem, local_system
-from local.demo.traces import (
-    PLAIN,
-    Trace,
-    TraceError,
-    add_reading,
-    busiest,
-    load_trace,
-    reading_of,
-)
 from local.demo.view import watch
 from local.demo.watching import PartEnded
 from local.functions_host.errors import HostStartFailed
 from local.node import NodeMissing
 from shared.values.text import WHOLE
 
-BUNDLED_TRACE = Path(__file__).parent / "data" / "nasa_http_1995-07-11_13.csv"
 STATE = RUNNING_SETTINGS.parent
 LOG_FILE = "host.log"
 POLL_SECONDS = 0.1
@@ -193,7 +193,7 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--trace",
         type=Path,
-        default=BUNDLED_TRACE,
+        default=BUNDLED,
         help=(
             "CSV file with the columns time,arrivals, or an export of metrics: see "
             "docs/migrating.md (default: three days of NASA-HTTP)"

@@ -29,6 +29,7 @@ import psutil
 from aiohttp import ClientSession, ClientTimeout
 from azure.storage.queue.aio import QueueServiceClient
 
+from backtest.traces.reading import Trace, load_trace
 from bench import fleet
 from bench.filled_storage import state_store
 from bench.fleet_azure import ARM_SECONDS, BUS_SECONDS, CAPACITY, UNREAD_SECONDS, Arm, Bus
@@ -37,7 +38,6 @@ from bench.measurement import ROOT
 from local.azure_apis.arm import RoleScope
 from local.azure_apis.plans import P1V3, Plan, PlanId
 from local.azurite import Azurite
-from local.demo.traces import Trace, load_trace
 from local.demo.workload import Workload, default_instance_rate
 from local.functions_host.keys import read_keys
 from shared.autoscaling.deciding.decide import EntryKind

@@ -10,8 +10,8 @@ import math
 import secrets
 from collections.abc import Sequence
 
+from backtest.fluid_queue import Pace
 from local.azure_apis.plans import PlanId
-from local.demo.fluid_queue import Pace
 
 PLAN = PlanId("00000000-0000-0000-0000-000000000001", "local", "workers")
 TOPIC, SUBSCRIPTION = "orders", "billing"

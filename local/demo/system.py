@@ -16,6 +16,7 @@ from types import MappingProxyType
 
 from azure.storage.queue.aio import QueueServiceClient
 
+from backtest.traces.reading import Trace
 from local.amqp_broker import HAS_AMQP
 from local.amqp_broker.administration import BrokerAdministration, service_bus
 from local.amqp_broker.broker import Broker
@@ -31,7 +32,6 @@ from local.demo.hosted_app import hosted_app
 from local.demo.night import NightlyDemo, in_background
 from local.demo.night import planned as planned_night
 from local.demo.settings_files import RUNNING_SETTINGS, local_settings_file, running_settings_file
-from local.demo.traces import Trace
 from local.demo.traffic import Traffic
 from local.demo.watching import stopped_with
 from local.demo.workload import Workload, default_instance_rate

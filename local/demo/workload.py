@@ -7,12 +7,9 @@ import math
 from collections.abc import Sequence
 from statistics import quantiles
 
-from local.demo.fluid_queue import Counters, FluidQueue, Pace, QueueState
-from local.demo.traces import Trace
+from backtest.fluid_queue import BUSY_MINUTE_INSTANCES, Counters, FluidQueue, Pace, QueueState
+from backtest.traces.reading import Trace
 
-# A default for a trace whose rate per instance is unknown. The busiest minutes then need
-# this many instances, so a plan of 1 to 20 instances has room in both directions.
-BUSY_MINUTE_INSTANCES = 14
 FALLBACK_RATE_PER_MINUTE = 1.0
 
 

@@ -174,6 +174,10 @@ def _rules_error(error: BaseException) -> str:
     if told := advice(error):
         return f"{text}. {told}"
     if isinstance(error, ModuleNotFoundError):
+        if error.name == "scaling_rules":
+            return f"there is no scaling_rules.py here ({Path.cwd()})"
+        if (error.name or "").startswith("shared."):
+            return f"{text}. shared is a package of the app: give your folder another name"
         remedy = "add the package to requirements/app.in and run `make lock`"
         return f"{text}. Correct the name, or {remedy}"
     if isinstance(error, AttributeError) and error.name == RULES and error.obj is _rules():

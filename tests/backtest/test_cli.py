@@ -266,7 +266,7 @@ REMOVED = "from shared.autoscaling import "
 @pytest.mark.parametrize(
     ("text", "rules", "options", "message"),
     [
-        # the trace; tests/local/test_traces.py has all errors of its reader
+        # the trace; test_traces.py has all errors of its reader
         ("", None, "", "the file is empty"),
         (csv_text([0] * 50), None, "", "Give --instance-rate"),
         (cpu_csv("time,cpu,instances", "75,0"), CPU_RULES, "", "instances = 0: must be 1 to 1000"),

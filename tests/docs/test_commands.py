@@ -25,6 +25,7 @@ import backtest.options
 import bench.__main__
 import local.cli
 import spark_jobs.options
+from appservice_autoscaler.__main__ import PROGRAMS as INSTALLED
 from local.openapi import document
 from shared.autoscaling import Resource
 from shared.cli import command as shared_command
@@ -42,7 +43,7 @@ MADE_BY_THE_READER = {"trace.csv", "my_events.py", "imported_rules.py"}
 TOOLS = ("curl ", "az ", "azd ", "func ", "git checkout ", "npx ", "printf ")
 """How a command of a tool begins that is not installed here."""
 
-OURS = re.compile(r"^(?:\w+=\S+ )*(?:\S*/)?(?:python3?|make)\b")
+OURS = re.compile(r"^(?:\w+=\S+ )*(?:\S*/)?(?:(?:python3?|make)\b|(?:uvx --from \S+ )?autoscaler )")
 BLOCK = re.compile(r"^ *```(\w*)\n(.*?)^ *```$", re.DOTALL | re.MULTILINE)
 
 
@@ -169,6 +170,10 @@ def run_parser(module: str, arguments: list[str]) -> None:
 )
 def test_a_program_accepts_its_command_with_these_options(shown: Shown, parsers: None) -> None:
     words = [each for each in shown.words if each not in ("…", "[GROUP…]")]
+    if "autoscaler" in words[:4:3]:  # after `uvx --from WHEEL`, or alone
+        given = words[words.index("autoscaler") + 1 :]
+        program = [INSTALLED[each] for each in given[:1] if each in INSTALLED]
+        words = ["python", "-m", *(program or ["shared"]), *given[len(program) :]]
     while re.fullmatch(r"[A-Z_]+=.*", words[0]):
         words = words[1:]
     if words[0] == "make":
@@ -181,7 +186,7 @@ def test_a_program_accepts_its_command_with_these_options(shown: Shown, parsers:
     assert words[0] in ("python", ".venv/bin/python"), shown
     assert words[1] == "-m"
     module, *arguments = words[2:]
-    if shown.text in INCOMPLETE or "…" in shown.text:
+    if " ".join(words) in INCOMPLETE or "…" in shown.text:
         options = {each for each in arguments if each.startswith("--")}
         assert options <= options_of(module)
         return

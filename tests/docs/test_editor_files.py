@@ -64,3 +64,20 @@ def test_every_hook_of_pre_commit_runs_a_tool_of_the_project() -> None:
     assert [hook["id"] for hook in hooks] == ["ruff-format", "ruff", "mypy", "lint-imports"]
     for hook in hooks:
         assert_exists(hook["entry"])
+
+
+def test_dependabot_looks_after_each_kind_of_pin_where_it_stands() -> None:
+    watched = yaml.safe_load((ROOT / ".github" / "dependabot.yml").read_text(encoding="utf-8"))
+    files = {
+        "github-actions": ".github/workflows/checks.yml",
+        "docker-compose": "compose.yaml",
+        "devcontainers": ".devcontainer/devcontainer.json",
+        "npm": "local/package-lock.json",
+        "pip": "requirements/app.txt",
+    }
+    folders = {each["package-ecosystem"]: each["directory"] for each in watched["updates"]}
+    assert folders.keys() == files.keys()
+    for kind, folder in folders.items():
+        assert (ROOT / files[kind]).is_relative_to(ROOT / folder.removeprefix("/")), kind
+        assert (ROOT / files[kind]).is_file(), kind
+    assert "@sha256:" in editor(".devcontainer/devcontainer.json")["image"]

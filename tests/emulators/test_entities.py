@@ -73,7 +73,8 @@ def test_service_bus_starts_only_when_sql_server_answers() -> None:
 
 def test_images_have_a_version() -> None:
     for service in COMPOSE["services"].values():
-        assert re.search(r":(\$\{\w+:-)?\d+\.\d+\.\d+\}?$|server:2022-latest$", service["image"])
+        tag = r":(\$\{\w+:-)?\d+\.\d+\.\d+\}?(@sha256:[0-9a-f]{64})?$"
+        assert re.search(rf"{tag}|server:2022-latest@sha256:[0-9a-f]{{64}}$", service["image"])
 
 
 def test_the_emulator_of_service_bus_is_one_in_which_queues_can_be_created() -> None:

@@ -349,6 +349,7 @@ NEEDED = {
     "emulators": ("make setup",),
     "core-tools": ("make setup", "npm install --global azure-functions-core-tools@4"),
     "infra": ("az bicep install --version ",),
+    "release": ("make setup", "az bicep install --version ", "make test"),
 }
 """By target: the steps that its job has before it."""
 
@@ -372,17 +373,23 @@ FIRST_ON_NODE_24 = {
     "actions/setup-python": 6,
     "actions/setup-node": 5,
     "actions/setup-java": 5,
+    "actions/upload-artifact": 6,
+    "actions/download-artifact": 7,
     "azure/login": 3,
 }
 """By action: its first version that does not need Node.js 20, which runners no longer have."""
 
+PINNED = re.compile(r"(?:- )?uses: ([\w/-]+)@([0-9a-f]{40}) # v(\d+)\.\d+\.\d+")
+
 
 def test_workflows_pin_each_action_and_tool_to_one_version() -> None:
+    lines = [line.strip() for each in WORKFLOWS for line in each.read_text().splitlines()]
+    uses = [(line, PINNED.fullmatch(line)) for line in lines if "uses:" in line]
+    assert [line for line, pin in uses if pin is None] == [], "a tag can be moved"
+    pins = {pin.groups() for _, pin in uses if pin}
+    assert len(pins) == len({name for name, *_ in pins})
+    assert all(int(version) >= FIRST_ON_NODE_24[name] for name, _, version in pins)
     steps = [step for workflow in WORKFLOWS for step in steps_of(workflow) if "uses" in step]
-    assert len({step["uses"] for step in steps}) == len({s["uses"].split("@")[0] for s in steps})
-    for step in steps:
-        name, version = step["uses"].split("@v")
-        assert int(version) >= FIRST_ON_NODE_24[name], step
     node = {step["with"]["node-version"] for step in steps if "setup-node" in step["uses"]}
     container = json.loads((ROOT / ".devcontainer/devcontainer.json").read_text())["features"]
     assert node == {container["ghcr.io/devcontainers/features/node:1"]["version"]}
@@ -392,8 +399,62 @@ def test_workflows_pin_each_action_and_tool_to_one_version() -> None:
 @pytest.mark.parametrize("workflow", WORKFLOWS, ids=lambda path: path.stem)
 def test_a_workflow_limits_rights_and_time(workflow: Path) -> None:
     document = yaml.safe_load(workflow.read_text())
-    assert document["permissions"]["contents"] == "read"
+    assert document["permissions"] == {"contents": "read"}
     assert all(job["timeout-minutes"] <= 120 for job in document["jobs"].values())
+    for job in document["jobs"].values():
+        steps = " ".join(step.get("uses", "") + step.get("run", "") for step in job["steps"])
+        rights = job.get("permissions", {})
+        assert ("id-token" in rights) == ("azure/login@" in steps)
+        assert (rights.get("contents") == "write") == ("gh release create" in steps)
+        for step in job["steps"]:
+            checks_out = step.get("uses", "").startswith("actions/checkout@")
+            assert not checks_out or step["with"]["persist-credentials"] is False
+
+
+TOOLS_OF_A_RELEASE = {
+    "bin/uv": 'for last; do :; done; echo wheel > "$last/app-0.1.0.whl"',
+    "bin/python": 'shift 2; echo "$1" > "$1"',
+    "bicep": 'case $1 in build) echo "{}";; format) cat "$2";; esac',
+    "gh": 'printf "%s\\n" "$@" > asked',
+}
+
+
+@pytest.mark.parametrize(
+    ("tag", "said"),
+    [
+        ("v0.1.0", ""),
+        ("v9.9.9", "VERSION=v9.9.9 is not the version in pyproject.toml"),
+        ("v0.1", "VERSION=v0.1 is not the version in pyproject.toml"),
+    ],
+)
+def test_a_release_publishes_what_make_release_writes(tag: str, said: str, tmp_path: Path) -> None:
+    """Take the steps of release.yml as a runner does, with stand-ins for the programs."""
+    shutil.copytree(ROOT / "infra", tmp_path / "infra")
+    for name in ("Makefile", "pyproject.toml"):
+        shutil.copy(ROOT / name, tmp_path)
+    (tmp_path / "CHANGELOG.md").write_text("## Unreleased\nnew\n## 0.1.0 (2026)\n- old\n## 0.0.9\n")
+    (tmp_path / "bin").mkdir()
+    for name, text in TOOLS_OF_A_RELEASE.items():
+        (tmp_path / name).write_text(f"#!/bin/sh\n{text}\n")
+        (tmp_path / name).chmod(0o755)
+    environ = {"PATH": f"{tmp_path}{os.pathsep}{os.environ['PATH']}", "VERSION": tag, "TAG": tag}
+    make = ["make", "-o", ".venv/.ready", "release", "BIN=bin"]
+    made = subprocess.run(
+        make, cwd=tmp_path, env=environ, capture_output=True, text=True, check=False
+    )
+    assert (made.returncode == 0, said in made.stdout) == (not said, True)
+    if said:
+        return
+    jobs = yaml.safe_load((ROOT / ".github/workflows/release.yml").read_text())["jobs"]
+    (uploaded,) = (s["with"]["path"] for s in jobs["build"]["steps"] if "upload-" in str(s))
+    download, publish = jobs["publish"]["steps"]
+    shutil.copytree(tmp_path / uploaded, tmp_path / download["with"]["path"])
+    subprocess.run(publish["run"], cwd=tmp_path, env=environ, shell=True, check=True)
+    files = ("app-0.1.0.whl", "app.zip", "azuredeploy.json", "sbom.cdx.json")
+    published = [f"release/files/{name}" for name in files]
+    arguments = (tmp_path / "asked").read_text().splitlines()
+    assert arguments[:7] == ["release", "create", tag, *published]
+    assert (tmp_path / arguments[-1]).read_text() == "- old\n"
 
 
 def test_a_push_cancels_neither_the_nightly_run_nor_a_deployment() -> None:

@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 from rich.console import Group
 
+from backtest.traces.reading import Trace, load_trace
 from local.azurite import Azurite
 from local.demo import night, night_telemetry
 from local.demo.system import APP_DIR, local_system
-from local.demo.traces import Trace, load_trace
 from local.demo.view import _night
 from shared.settings.connections import StorageConnection
 from shared.trends.nightly import runs

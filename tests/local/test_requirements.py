@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 import sys
+import tomllib
 from collections.abc import Iterator
 from functools import cache
 from importlib.metadata import distributions, requires
@@ -15,11 +16,14 @@ from packaging.markers import Marker
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+from local import sbom
+
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "requirements"
 LOCKS = sorted(FOLDER.glob("*.txt"))
 PIN = re.compile(r"^([\w.-]+)==(\S+)(?: ; (.*?))?(?: \\)?$")
 SPARK = ROOT / "spark_jobs" / "requirements.txt"
+DEV = ROOT / "pyproject.toml"
 OPTIONAL = ["sql"]
 INSTALLED = {
     **{name: [name] for name in ("app", "local", "amqp", *OPTIONAL, "spark")},
@@ -55,13 +59,18 @@ def pins(lock: Path) -> dict[str, set[str]]:
 
 
 def requirements(path: Path) -> list[Requirement]:
-    lines = path.read_text(encoding="utf-8").splitlines()
+    """Those of a file, or of the group in pyproject.toml."""
+    text = path.read_text(encoding="utf-8")
+    lines = tomllib.loads(text)["dependency-groups"]["dev"] if path == DEV else text.splitlines()
     return [Requirement(line) for line in lines if line and not line.startswith("#")]
 
 
+def source_of(name: str) -> Path:
+    return {"spark": SPARK, "dev": DEV}.get(name, FOLDER / f"{name}.in")
+
+
 def declared(names: list[str]) -> list[Requirement]:
-    files = [SPARK if name == "spark" else FOLDER / f"{name}.in" for name in names]
-    return [each for file in files for each in requirements(file)]
+    return [each for name in names for each in requirements(source_of(name))]
 
 
 def needed(roots: list[Requirement]) -> set[str]:
@@ -158,7 +167,7 @@ def unmet(declared: Path, lock: Path) -> list[str]:
 
 @pytest.mark.parametrize("lock", LOCKS, ids=lambda path: path.stem)
 def test_a_lock_file_has_a_version_that_meets_each_requirement(lock: Path) -> None:
-    assert unmet(SPARK if lock.stem == "spark" else lock.with_suffix(".in"), lock) == []
+    assert unmet(source_of(lock.stem), lock) == []
 
 
 @pytest.mark.parametrize("lock", LOCKS, ids=lambda path: path.stem)
@@ -173,3 +182,12 @@ def test_every_locked_package_has_a_hash_and_no_address(lock: Path) -> None:
 def test_development_uses_the_versions_that_are_installed_elsewhere(lock: str) -> None:
     every, some = pins(FOLDER / "dev.txt"), pins(FOLDER / f"{lock}.txt")
     assert {name: found for name, found in some.items() if every.get(name) != found} == {}
+
+
+def test_the_list_of_packages_of_a_release_has_what_the_app_needs_and_the_chart_library() -> None:
+    components = sbom.document()["components"]
+    listed = {each["name"]: each["version"] for each in components if "pypi" in each["purl"]}
+    locked = pins(FOLDER / "app.txt")
+    assert {canonicalize_name(name) for name in listed} == locked.keys()
+    assert all(version in locked[name] for name, version in listed.items())
+    assert components[-1]["purl"] == "pkg:npm/uplot@1.6.32"

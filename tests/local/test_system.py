@@ -17,11 +17,11 @@ import psutil
 import pytest
 from rich.console import Console, RenderableType
 
+from backtest.traces.reading import Trace, load_trace
 from local.azure_apis.loopback_server import Request
 from local.cli import LOG_FILE
 from local.demo import profile
 from local.demo.system import APP_DIR, LocalSystem, local_system
-from local.demo.traces import Trace, load_trace
 from local.demo.view import draw
 from local.demo.watching import PartEnded, stopped_with
 from local.functions_host.worker_deaths import DEATHS_MAX

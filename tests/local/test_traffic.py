@@ -8,10 +8,10 @@ from datetime import UTC, datetime
 import pytest
 from azure.servicebus.aio import ServiceBusClient
 
+from backtest.traces.reading import Trace
 from local.amqp_broker.administration import ServiceBusStandIn, service_bus
 from local.demo import profile
 from local.demo.system import declare_entities
-from local.demo.traces import Trace
 from local.demo.traffic import Traffic
 from local.demo.workload import Workload
 from shared.autoscaling.services.clients import ServiceBusReader

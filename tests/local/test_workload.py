@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from local.demo.fluid_queue import FluidQueue, Pace, QueueState
-from local.demo.traces import Trace
+from backtest.fluid_queue import FluidQueue, Pace, QueueState
+from backtest.traces.reading import Trace
 from local.demo.workload import Workload, default_instance_rate
 
 START = datetime(2024, 5, 1, tzinfo=UTC)

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from local.demo.trace_samples import TRACE_MINUTES_MAX
-from local.demo.traces import Trace, TraceError, busiest, load_trace
+from backtest.traces.reading import Trace, TraceError, busiest, load_trace
+from backtest.traces.samples import TRACE_MINUTES_MAX
 
 NOON = datetime(2024, 5, 1, 12, tzinfo=UTC)
 SHIPPED = Path(__file__).parents[2] / "local" / "data" / "nasa_http_1995-07-11_13.csv"

@@ -17,9 +17,9 @@ from itertools import accumulate
 from pathlib import Path
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-from local.demo.trace_columns import find_column
-from local.demo.trace_files import Refused, read_table
-from local.demo.trace_samples import (
+from backtest.traces.columns import find_column
+from backtest.traces.files import Refused, read_table
+from backtest.traces.samples import (
     MINUTE,
     SECOND,
     Missing,
@@ -51,6 +51,8 @@ class Reading:
 
 
 AS_FOUND = Reading()
+BUNDLED = Path(__file__).parents[2] / "local" / "data" / "nasa_http_1995-07-11_13.csv"
+"""Three days of requests to a web server, as arrivals."""
 PLAIN = "read as CSV, column arrivals"
 """The form that needs no word."""
 
@@ -118,6 +120,11 @@ def _time_zone(name: str) -> ZoneInfo:
         raise argparse.ArgumentTypeError(
             f"{name!r} is not a time zone such as Europe/Berlin"
         ) from None
+
+
+def trace_file(name: str) -> Path:
+    """The file of that name; the bundled trace if the name is ``sample``."""
+    return BUNDLED if name == "sample" else Path(name)
 
 
 def load_trace(path: Path | str, reading: Reading = AS_FOUND) -> Trace:

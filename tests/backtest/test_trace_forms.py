@@ -9,8 +9,8 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from local.demo import trace_files
-from local.demo.traces import AS_FOUND, Reading, Trace, TraceError, load_trace
+from backtest.traces import files as trace_files
+from backtest.traces.reading import AS_FOUND, Reading, Trace, TraceError, load_trace
 
 START = datetime(2026, 11, 2, tzinfo=UTC)
 COUNTS = (300.0, 306.0, 0.0, 1319.5)

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 
-from local.demo.trace_files import AZ_JSON, Refused, Table
-from local.demo.trace_values import is_absent, is_time, is_value
+from backtest.traces.files import AZ_JSON, Refused, Table
+from backtest.traces.values import is_absent, is_time, is_value
 
 TIME_NAMES = frozenset(
     ("time", "timestamp", "timegenerated", "date", "datetime", "date/time", "ts", "epoch", "zeit")

@@ -12,6 +12,10 @@ from typing import Self
 # Less than the rounding error of a float that counts minutes: a cohort this late is finished.
 EPSILON_MINUTES = 1e-9
 
+# A default for a trace whose rate per instance is unknown. The busiest minutes then need
+# this many instances, so a plan of 1 to 20 instances has room in both directions.
+BUSY_MINUTE_INSTANCES = 14
+
 
 @dataclass(frozen=True, slots=True)
 class Cohort:

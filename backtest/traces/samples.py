@@ -11,9 +11,9 @@ from itertools import pairwise
 from statistics import median_low, multimode
 from zoneinfo import ZoneInfo
 
-from local.demo.trace_columns import Column, quoted
-from local.demo.trace_files import Refused
-from local.demo.trace_values import is_absent, order_of_dates, reader_of_numbers, time_of
+from backtest.traces.columns import Column, quoted
+from backtest.traces.files import Refused
+from backtest.traces.values import is_absent, order_of_dates, reader_of_numbers, time_of
 
 SECOND = timedelta(seconds=1)
 MINUTE = timedelta(minutes=1)

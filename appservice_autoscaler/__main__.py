@@ -1,0 +1,28 @@
+"""``autoscaler COMMAND``: the commands of ``python -m shared``, and the programs beside them."""
+
+from __future__ import annotations
+
+import runpy
+import sys
+
+from appservice_autoscaler import use_app
+
+PROGRAMS = {"backtest": "backtest", "event-trends": "spark_jobs.event_trends"}
+
+
+def main() -> None:
+    """Run the program as ``python -m`` would."""
+    use_app()
+    from shared.values.packages import packages_of
+
+    module = PROGRAMS.get(sys.argv[1], "shared") if sys.argv[1:] else "shared"
+    if module != "shared":
+        del sys.argv[1]
+    elif sys.argv[1:] in ([], ["--help"]):
+        sys.stdout.write(f"Programs with a --help of their own: {', '.join(PROGRAMS)}\n")
+    with packages_of("spark"):  # the others name their own
+        runpy.run_module(module, run_name="__main__")
+
+
+if __name__ == "__main__":
+    main()

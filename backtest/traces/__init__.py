@@ -1,0 +1,1 @@
+"""Reads traces of traffic, for the backtest and the demo."""
