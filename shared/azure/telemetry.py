@@ -9,17 +9,21 @@ from __future__ import annotations
 import atexit
 import logging
 import os
+import re
 import socket
 import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
+from opentelemetry import metrics, trace
+
 from shared.azure.deferred_log import LogLine, lines
-from shared.azure.meter import NAME
+from shared.azure.meter import NAME, VERSION
+from shared.values.metering import PREFIX
 from shared.values.redaction import redacted
 from shared.values.text import one_line
 
@@ -28,13 +32,21 @@ log = logging.getLogger(__name__)
 METRICS, TRACES, LOGS = "metrics", "traces", "logs"
 SIGNALS = frozenset({METRICS, TRACES, LOGS})
 ENDPOINT = "OTEL_EXPORTER_OTLP_ENDPOINT"
-AZURE_TRACES_PER_SECOND = 5.0
-"""Application Insights charges for each trace. ``OTEL_TRACES_SAMPLER`` replaces this limit."""
+AZURE_TRACES_PER_SECOND = 2.0
+"""Application Insights charges for each span, and an invocation has about ten.
+``OTEL_TRACES_SAMPLER`` replaces this limit."""
 EXIT_SECONDS_MAX = 5.0
 """How long the end of the process may be delayed to send the rest of the telemetry."""
 NOT_EXPORTED = ("opentelemetry", "urllib3", "azure_functions_")
 """The start of the names of loggers whose lines are not exported: those of the export itself, which
 would cause further lines, and those of the Functions worker."""
+OWN = ("shared.", "function_app")
+"""The start of the names of the app's own loggers."""
+STANDARD = {*vars(logging.makeLogRecord({})), "message", "asctime", "taskName"}
+"""The fields that every line has."""
+ACTION, RESOURCE = f"{PREFIX}action", f"{PREFIX}resource"
+ENDS = ("decided", "action_")
+"""How the action of a line begins that says how a decision or an action ended."""
 
 Exporter = Any
 Factories = Mapping[str, Callable[[], Exporter]]
@@ -53,7 +65,8 @@ class Destinations:
     connection_string: str = ""
     authentication: str = ""
     otlp_endpoint: str = ""
-    service_name: str = NAME
+    attributes: Mapping[str, str] = field(default_factory=lambda: where({}))
+    """What all telemetry says of the app; see ``where``."""
     signals: frozenset[str] = SIGNALS
     sampler_is_set: bool = False
     """Whether the SDK's own setting selects the traces."""
@@ -169,7 +182,7 @@ def _providers(
     exporters: Mapping[str, Sequence[Exporter]], destinations: Destinations
 ) -> Iterator[Any]:
     """Set up the signals that have an exporter. The result are their providers."""
-    resource = _resource(destinations.service_name)
+    resource = _resource(destinations.attributes)
     if exporters[METRICS]:
         yield _meter_provider(exporters[METRICS], resource)
     if exporters[TRACES]:
@@ -178,19 +191,42 @@ def _providers(
         yield _tracer_provider(exporters[TRACES], resource, per_second)
     if exporters[LOGS]:
         yield _logger_provider(exporters[LOGS], resource)
+    _listen(_Lines())
 
 
-def _resource(service_name: str) -> Any:
-    """The name of the app and of this process, unless the SDK's own settings give others."""
+def where(environ: Mapping[str, str]) -> dict[str, str]:
+    """What is running, and where, by the variables that Azure sets. Outside Azure, the environment
+    is a developer's machine."""
+    site = environ.get("WEBSITE_SITE_NAME", "")
+    subscription = environ.get("WEBSITE_OWNER_NAME", "").partition("+")[0]
+    scope = f"/subscriptions/{subscription}/resourceGroups/{environ.get('WEBSITE_RESOURCE_GROUP')}"
+    app = {
+        "service.name": site or NAME,
+        "service.version": VERSION,
+        "deployment.environment.name": "production" if site else "development",
+        "faas.name": site or NAME,
+    }
+    if not site:
+        return app
+    azure = {
+        "cloud.provider": "azure",
+        "cloud.platform": "azure.functions",
+        "cloud.region": environ.get("REGION_NAME"),
+        "cloud.account.id": subscription,
+        "cloud.resource_id": f"{scope}/providers/Microsoft.Web/sites/{site}",
+    }
+    return app | {name: each for name, each in azure.items() if each and "//" not in each}
+
+
+def _resource(attributes: Mapping[str, str]) -> Any:
+    """The app and this process, unless the SDK's own settings say otherwise."""
     from opentelemetry.sdk.resources import OTELResourceDetector, Resource  # noqa: PLC0415  slow
 
-    process = f"{socket.gethostname()}-{os.getpid()}"
-    own = {"service.name": service_name, "service.instance.id": process}
-    return Resource.create({**own, **OTELResourceDetector().detect().attributes})
+    process = {"service.instance.id": f"{socket.gethostname()}-{os.getpid()}"}
+    return Resource.create({**attributes, **process, **OTELResourceDetector().detect().attributes})
 
 
 def _meter_provider(exporters: Sequence[Exporter], resource: Any) -> Any:
-    from opentelemetry import metrics  # noqa: PLC0415  slow
     from opentelemetry.sdk.metrics import MeterProvider  # noqa: PLC0415  slow
     from opentelemetry.sdk.metrics.export import PeriodicExportingMetricReader  # noqa: PLC0415  slow
 
@@ -217,10 +253,10 @@ def _of_new_values(exporter: Exporter) -> Exporter:
 def _tracer_provider(
     exporters: Sequence[Exporter], resource: Any, traces_per_second: float | None
 ) -> Any:
-    """Traces of calls to Azure. The SDK's own setting selects the traces if there is no limit."""
+    """Traces of functions, decisions and calls to Azure. The SDK's own setting selects the traces
+    if there is no limit."""
     from azure.core.settings import settings  # noqa: PLC0415  slow
     from azure.core.tracing.ext.opentelemetry_span import OpenTelemetrySpan  # noqa: PLC0415  slow
-    from opentelemetry import trace  # noqa: PLC0415  slow
     from opentelemetry.sdk.trace import TracerProvider  # noqa: PLC0415  slow
     from opentelemetry.sdk.trace.export import BatchSpanProcessor  # noqa: PLC0415  slow
 
@@ -230,11 +266,21 @@ def _tracer_provider(
 
         sampler = RateLimitedSampler(traces_per_second)
     provider = TracerProvider(sampler, resource, shutdown_on_exit=False)
+    provider.sampler = unflagged(provider.sampler)
     for exporter in exporters:
         provider.add_span_processor(BatchSpanProcessor(exporter))
     trace.set_tracer_provider(provider)
     settings.tracing_implementation = OpenTelemetrySpan
     return provider
+
+
+def unflagged(sampler: Any) -> Any:
+    """The sampler without regard to the flags of traces that come from elsewhere. The Functions
+    host sets none unless it exports the trace itself."""
+    from opentelemetry.sdk.trace.sampling import ParentBased  # noqa: PLC0415  slow
+
+    root = getattr(sampler, "_root", sampler)
+    return ParentBased(root, remote_parent_sampled=root, remote_parent_not_sampled=root)
 
 
 def _logger_provider(exporters: Sequence[Exporter], resource: Any) -> Any:
@@ -247,11 +293,43 @@ def _logger_provider(exporters: Sequence[Exporter], resource: Any) -> Any:
     for exporter in exporters:
         provider.add_log_record_processor(BatchLogRecordProcessor(exporter))
     set_logger_provider(provider)
-    handler = LoggingHandler(logging.INFO, provider)
-    handler.addFilter(lambda record: not record.name.startswith(NOT_EXPORTED))
+    _listen(LoggingHandler(logging.INFO, provider))
+    return provider
+
+
+def _listen(handler: logging.Handler) -> None:
+    handler.addFilter(_named)
     logging.getLogger().addHandler(handler)
     atexit.register(logging.getLogger().removeHandler, handler)  # it runs after _finish
-    return provider
+
+
+def _named(record: logging.LogRecord) -> bool:
+    """Whether the line is exported. Fields of the app's own lines get the names of attributes."""
+    fields = vars(record)
+    if record.name.startswith(OWN):
+        for name in fields.keys() - STANDARD:
+            if not name.startswith(PREFIX):
+                fields[PREFIX + name] = fields.pop(name)
+        if found := re.match(r"\[(\w+)\]", record.getMessage()):
+            fields[ACTION] = found[1]
+    return not record.name.startswith(NOT_EXPORTED)
+
+
+class _Lines(logging.Handler):
+    """Counts the app's own lines, for alerts. The fields of the line that says how a decision or an
+    action ended become attributes of its span."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.INFO)
+        counter = metrics.get_meter(NAME, VERSION).create_counter
+        self._count = counter("autoscaler.lines", "{line}", "Lines of the log, by action").add
+
+    def emit(self, record: logging.LogRecord) -> None:
+        fields = {name: each for name, each in vars(record).items() if name.startswith(PREFIX)}
+        if ACTION in fields:
+            self._count(1, {name: fields[name] for name in (ACTION, RESOURCE) if name in fields})
+            if fields[ACTION].startswith(ENDS):
+                trace.get_current_span().set_attributes(fields)
 
 
 def _finish(providers: Sequence[Any]) -> None:

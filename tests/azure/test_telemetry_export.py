@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from shared.azure import telemetry as exporting
-from shared.azure.telemetry import Destinations
+from shared.azure.telemetry import Destinations, where
 from shared.values.metering import no_meter
 from shared.wiring.app import App
 from tests.azure.conftest import insights, run
@@ -64,7 +64,10 @@ def documented() -> dict[str, set[str]]:
     section = GUIDE.read_text(encoding="utf-8").partition("## Telemetry")[2].partition("\n## ")[0]
     rows = [row.strip("| ").split(" | ") for row in section.splitlines() if row.startswith("| `")]
     return {
-        name: set(re.sub(r"\(.*?\)", "", row[2]).replace(" ", "").split(","))
+        name: {
+            each if "." in each else f"autoscaler.{each}"
+            for each in re.sub(r"\(.*?\)", "", row[2]).replace(" ", "").split(",")
+        }
         for row in rows
         for name in re.findall(r"`([\w.]+)`", row[0])
     }
@@ -95,7 +98,8 @@ def test_log_lines_arrive_over_otlp_with_their_fields(emitted: Received) -> None
     decided = [line for line in emitted.lines if line.body.startswith("[decided] plan-1: ")]
     assert decided
     for line in decided:
-        assert line.attributes == {"action": "decided", "resource": "plan-1"}
+        about = {name: line.attributes[f"autoscaler.{name}"] for name in ("action", "resource")}
+        assert about == {"action": "decided", "resource": "plan-1"}
 
 
 def test_application_insights_receives_log_lines_from_the_host_only(emitted: Received) -> None:
@@ -106,7 +110,7 @@ def test_application_insights_receives_log_lines_from_the_host_only(emitted: Rec
 
 def test_traces_of_calls_to_azure_arrive_at_both_destinations(emitted: Received) -> None:
     call = "QueueClient.get_queue_properties"
-    assert call in emitted.spans
+    assert call in {span.name for span in emitted.spans}
     assert call in json.dumps(emitted.envelopes)
 
 
@@ -133,7 +137,7 @@ def test_a_gauge_is_exported_once_for_each_time_that_it_is_set(
     run(["-c", SENDING, *destinations], {"OTEL_EXPORTER_OTLP_ENDPOINT": receiver.url})
     received = receiver.received
     sent = [each["data"]["baseData"]["metrics"][0] for each in received.envelopes]
-    values = [point.value for point in received.points]
+    values = [point.value for point in received.points if point.name == "autoscaler.capacity"]
     values += [each["value"] for each in sent if each["name"] == "autoscaler.capacity"]
     assert values == [7]
     assert [line.body for line in received.lines] == ["[decided] plan-1: hold"] * (not to_azure)
@@ -181,7 +185,8 @@ def test_a_receiver_that_never_replies_does_not_keep_the_process_alive(silent: s
 def test_one_destination_works_although_the_other_is_set_wrong(receiver: Receiver) -> None:
     settings = {"OTEL_EXPORTER_OTLP_ENDPOINT": receiver.url}
     run(["-c", SENDING, "not a connection string", receiver.url], settings)
-    assert [point.value for point in receiver.received.points] == [7]
+    points = [point for point in receiver.received.points if point.name == "autoscaler.capacity"]
+    assert [point.value for point in points] == [7]
 
 
 # --- the settings -----------------------------------------------------------------------------
@@ -205,7 +210,7 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[Destinations]:
         ),
         (
             {"APPLICATIONINSIGHTS_CONNECTION_STRING": "I=1", "WEBSITE_SITE_NAME": "my-app"},
-            [Destinations("I=1", service_name="my-app")],
+            [Destinations("I=1", attributes=where({"WEBSITE_SITE_NAME": "my-app"}))],
         ),
         (
             {

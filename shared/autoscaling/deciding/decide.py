@@ -36,6 +36,7 @@ from shared.autoscaling.state import Override, ScalingState, Stall
 from shared.values.measurements import (
     NOTHING,
     Evidence,
+    EvidenceValue,
     MetricValue,
     Samples,
     Window,
@@ -128,6 +129,21 @@ class LogEntry:
     """The time of the first of them."""
     set_back: int = 0
     """How often the clock of the store was set back before this decision."""
+
+    @property
+    def guard(self) -> str:
+        """The guard that limited the capacity last, or ``none``."""
+        return self.limited_by[-1] if self.limited_by else "none"
+
+    @property
+    def fields(self) -> dict[str, EvidenceValue]:
+        """The fields of a log line about the entry. What is not known is left out."""
+        guard = self.guard if self.kind is EntryKind.DECISION else None
+        known = {"epoch": self.epoch, "current": self.current, "desired": self.desired}
+        values = {f"value.{name}": each[-1].value for name, each in self.samples.items()}
+        evidence = {f"evidence.{name}": each for name, each in self.evidence.items()}
+        fields = {**known, "guard": guard, **values, **evidence}
+        return {name: each for name, each in fields.items() if each is not None}
 
     def after(self, before: LogEntry | None) -> LogEntry:
         """The entry with the count of its repetitions. ``before`` is the decision before it.

@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from itertools import count
+from typing import TypeVar
 
 from shared.autoscaling.acting.actions import action_of, awaits_reading, entry
 from shared.autoscaling.acting.activation import standing
@@ -37,6 +38,8 @@ from shared.values.measurements import CAPACITY_METRIC, Metric, span
 
 log = logging.getLogger(__name__)
 
+T = TypeVar("T")
+
 CONFIRMED_AFTER_SECONDS = 5
 """A pending action is looked for this long after it was sent: the scaler needs some time."""
 BUDGET_SECONDS = 60
@@ -45,9 +48,9 @@ BUDGET_SECONDS = 60
 
 async def process_message(
     body: str,
-    process: Callable[[Samples], Awaitable[ScaleAction | None]],
+    process: Callable[[Samples], Awaitable[T | None]],
     budget_seconds: float = BUDGET_SECONDS,
-) -> tuple[list[ScaleAction], list[str]]:
+) -> tuple[list[T], list[str]]:
     """Process the samples of a message, and return the actions to send. If the message is for many
     resources, those that fail do not affect the others: their messages are the second result, and
     are to be sent again, each alone.
@@ -57,7 +60,7 @@ async def process_message(
         action = await process(decode_samples(body))
         return [action] if action else [], []
 
-    async def work(text: str) -> ScaleAction | None:
+    async def work(text: str) -> T | None:
         return await process(decode_samples(text))
 
     actions, left, why = await work_through(texts, work, budget_seconds)
@@ -167,7 +170,7 @@ async def _attempt(
     is_due = _is_reading_due(step.state, step.accepted, now)
     if step.decision is None:
         return None, is_due
-    _log(step.decision, within_plan(resource, step.state).limits)
+    _log(step.decision, entries, within_plan(resource, step.state).limits)
     if not step.decision.applies or step.state.desired is None:
         return None, is_due
     return action_of(resource.name, step.state.desired), False
@@ -246,9 +249,10 @@ def _entry(step: Transition, decision: Decision, metric: Metric) -> LogEntry:
     )
 
 
-def _log(decision: Decision, limits: Limits) -> None:
+def _log(decision: Decision, written: Sequence[LogEntry], limits: Limits) -> None:
     text = f"{decision.current} → {decision.desired}: {decision.reason}"
-    log_action(log, "decided", decision.resource_name, text)
+    (fields,) = [each.fields for each in written if each.kind is EntryKind.DECISION]
+    log_action(log, "decided", decision.resource_name, text, fields=fields)
     if held_at_maximum(decision.current, decision.candidates, limits):
         text = f"the maximum is {limits.maximum}, and the rules recommend no less"
         log_action(log, "held_at_maximum", decision.resource_name, text)
