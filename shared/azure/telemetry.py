@@ -44,7 +44,7 @@ OWN = ("shared.", "function_app")
 """The start of the names of the app's own loggers."""
 STANDARD = {*vars(logging.makeLogRecord({})), "message", "asctime", "taskName"}
 """The fields that every line has."""
-ACTION, RESOURCE = f"{PREFIX}action", f"{PREFIX}resource"
+COUNTED = (f"{PREFIX}action", f"{PREFIX}resource")
 ENDS = ("decided", "action_")
 """How the action of a line begins that says how a decision or an action ended."""
 
@@ -90,6 +90,8 @@ def _export(destinations: Destinations) -> None:
             _log_failure(f"{type(error).__name__}: {one_line(error)}")
     try:
         providers = list(_providers(exporters, destinations))
+        if providers:
+            _listen()
     except Exception as error:
         _log_failure(f"{type(error).__name__}: {one_line(error)}")
     else:
@@ -191,7 +193,6 @@ def _providers(
         yield _tracer_provider(exporters[TRACES], resource, per_second)
     if exporters[LOGS]:
         yield _logger_provider(exporters[LOGS], resource)
-    _listen(_Lines())
 
 
 def where(environ: Mapping[str, str]) -> dict[str, str]:
@@ -285,7 +286,6 @@ def unflagged(sampler: Any) -> Any:
 
 def _logger_provider(exporters: Sequence[Exporter], resource: Any) -> Any:
     from opentelemetry._logs import set_logger_provider  # noqa: PLC0415  slow
-    from opentelemetry.instrumentation.logging.handler import LoggingHandler  # noqa: PLC0415  slow
     from opentelemetry.sdk._logs import LoggerProvider  # noqa: PLC0415  slow
     from opentelemetry.sdk._logs.export import BatchLogRecordProcessor  # noqa: PLC0415  slow
 
@@ -293,43 +293,42 @@ def _logger_provider(exporters: Sequence[Exporter], resource: Any) -> Any:
     for exporter in exporters:
         provider.add_log_record_processor(BatchLogRecordProcessor(exporter))
     set_logger_provider(provider)
-    _listen(LoggingHandler(logging.INFO, provider))
     return provider
 
 
-def _listen(handler: logging.Handler) -> None:
-    handler.addFilter(_named)
+def _listen() -> None:
+    from opentelemetry.instrumentation.logging.handler import LoggingHandler  # noqa: PLC0415  slow
+
+    handler = Lines(LoggingHandler().emit)
+    handler.addFilter(lambda record: not record.name.startswith(NOT_EXPORTED))
     logging.getLogger().addHandler(handler)
     atexit.register(logging.getLogger().removeHandler, handler)  # it runs after _finish
 
 
-def _named(record: logging.LogRecord) -> bool:
-    """Whether the line is exported. Fields of the app's own lines get the names of attributes."""
-    fields = vars(record)
-    if record.name.startswith(OWN):
-        for name in fields.keys() - STANDARD:
-            if not name.startswith(PREFIX):
-                fields[PREFIX + name] = fields.pop(name)
-        if found := re.match(r"\[(\w+)\]", record.getMessage()):
-            fields[ACTION] = found[1]
-    return not record.name.startswith(NOT_EXPORTED)
+class Lines(logging.Handler):
+    """Exports each line. The app's own lines are counted by action, for alerts. Their fields get
+    the app's prefix. Those of the line that says how a decision or an action ended are also
+    attributes of its span.
+    """
 
-
-class _Lines(logging.Handler):
-    """Counts the app's own lines, for alerts. The fields of the line that says how a decision or an
-    action ended become attributes of its span."""
-
-    def __init__(self) -> None:
+    def __init__(self, export: Callable[[logging.LogRecord], None]) -> None:
         super().__init__(logging.INFO)
         counter = metrics.get_meter(NAME, VERSION).create_counter
         self._count = counter("autoscaler.lines", "{line}", "Lines of the log, by action").add
+        self._export = export
 
     def emit(self, record: logging.LogRecord) -> None:
-        fields = {name: each for name, each in vars(record).items() if name.startswith(PREFIX)}
-        if ACTION in fields:
-            self._count(1, {name: fields[name] for name in (ACTION, RESOURCE) if name in fields})
-            if fields[ACTION].startswith(ENDS):
+        fields = {name: each for name, each in vars(record).items() if name not in STANDARD}
+        found = re.match(r"\[(\w+)\]", record.getMessage())
+        if found and record.name.startswith(OWN):
+            fields = {
+                f"{PREFIX}{name}": each for name, each in (fields | {"action": found[1]}).items()
+            }
+            self._count(1, {name: fields[name] for name in COUNTED if name in fields})
+            if found[1].startswith(ENDS):
                 trace.get_current_span().set_attributes(fields)
+        standard = {name: each for name, each in vars(record).items() if name in STANDARD}
+        self._export(logging.makeLogRecord(standard | fields))
 
 
 def _finish(providers: Sequence[Any]) -> None:

@@ -67,8 +67,7 @@ def spans(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> 
     provider.sampler = exporting.unflagged(provider.sampler)
     monkeypatch.setattr(trace, "_TRACER_PROVIDER", provider)
     monkeypatch.setattr(exporting, "export", lambda _: None)
-    lines = exporting._Lines()
-    lines.addFilter(exporting._named)
+    lines = exporting.Lines(lambda _: None)
     logging.getLogger().addHandler(lines)
     yield spans
     logging.getLogger().removeHandler(lines)
