@@ -91,7 +91,7 @@ async def metric_collector(timer: func.TimerRequest) -> None:
         readings=app.scaling.plan_readings,
     )
     texts = collection.messages(settings.resources_per_message)
-    await _send(app.scaling.metrics_queue, texts)
+    await _send(app.scaling.metrics_queue, app.carrying(texts))
 
 
 @scaling.queue_trigger(arg_name="message", queue_name="metrics", connection=HOST_STORAGE)
@@ -105,7 +105,7 @@ async def scaling_logic(message: func.QueueMessage) -> None:
     actions, failed = await flows.scaling_logic.process_message(
         _text(message), lambda samples: _decide(samples, due)
     )
-    await _send(app.scaling.metrics_queue, failed)
+    await _send(app.scaling.metrics_queue, app.carrying(failed))
     await _send(app.scaling.actions_queue, actions)
     if due and not app.scaling.confirmations.locked():  # otherwise later messages or the timer do
         async with app.scaling.confirmations:
@@ -309,7 +309,8 @@ async def _decide(
 
 
 async def _send_actions(actions: Sequence[ScaleAction]) -> None:
-    await _send(app.scaling.actions_queue, [messages.encode_action(each) for each in actions])
+    texts = [messages.encode_action(each) for each in actions]
+    await _send(app.scaling.actions_queue, app.carrying(texts))
 
 
 def _reconciler() -> Reconciler:
@@ -321,7 +322,7 @@ async def _send(queue: QueueSender, texts: Sequence[str]) -> None:
     """Send messages from the function itself. An output binding would have no time limit."""
     if texts:
         async with asyncio.timeout(SEND_SECONDS_MAX):
-            await queue.send_texts(app.carrying(texts))
+            await queue.send_texts(texts)
 
 
 def _request(request: func.HttpRequest) -> Request:

@@ -19,10 +19,10 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from opentelemetry import metrics, trace
+from opentelemetry import trace
 
 from shared.azure.deferred_log import LogLine, lines
-from shared.azure.meter import NAME, VERSION
+from shared.azure.meter import NAME, VERSION, OpenTelemetryMeter
 from shared.values.metering import PREFIX
 from shared.values.redaction import redacted
 from shared.values.text import one_line
@@ -44,7 +44,6 @@ OWN = ("shared.", "function_app")
 """The start of the names of the app's own loggers."""
 STANDARD = {*vars(logging.makeLogRecord({})), "message", "asctime", "taskName"}
 """The fields that every line has."""
-COUNTED = (f"{PREFIX}action", f"{PREFIX}resource")
 ENDS = ("decided", "action_")
 """How the action of a line begins that says how a decision or an action ended."""
 
@@ -196,27 +195,23 @@ def _providers(
 
 
 def where(environ: Mapping[str, str]) -> dict[str, str]:
-    """What is running, and where, by the variables that Azure sets. Outside Azure, the environment
-    is a developer's machine."""
-    site = environ.get("WEBSITE_SITE_NAME", "")
+    """What runs, and where, by the variables that Azure sets; elsewhere, it is being developed."""
+    site, region = environ.get("WEBSITE_SITE_NAME"), environ.get("REGION_NAME")
     subscription = environ.get("WEBSITE_OWNER_NAME", "").partition("+")[0]
-    scope = f"/subscriptions/{subscription}/resourceGroups/{environ.get('WEBSITE_RESOURCE_GROUP')}"
-    app = {
+    group = environ.get("WEBSITE_RESOURCE_GROUP")
+    path = f"/subscriptions/{subscription}/resourceGroups/{group}/providers/Microsoft.Web/sites"
+    named = {
         "service.name": site or NAME,
         "service.version": VERSION,
         "deployment.environment.name": "production" if site else "development",
         "faas.name": site or NAME,
+        "cloud.provider": site and "azure",
+        "cloud.platform": site and "azure.functions",
+        "cloud.region": site and region,
+        "cloud.account.id": site and subscription,
+        "cloud.resource_id": site and subscription and group and f"{path}/{site}",
     }
-    if not site:
-        return app
-    azure = {
-        "cloud.provider": "azure",
-        "cloud.platform": "azure.functions",
-        "cloud.region": environ.get("REGION_NAME"),
-        "cloud.account.id": subscription,
-        "cloud.resource_id": f"{scope}/providers/Microsoft.Web/sites/{site}",
-    }
-    return app | {name: each for name, each in azure.items() if each and "//" not in each}
+    return {name: each for name, each in named.items() if each}
 
 
 def _resource(attributes: Mapping[str, str]) -> Any:
@@ -228,6 +223,7 @@ def _resource(attributes: Mapping[str, str]) -> Any:
 
 
 def _meter_provider(exporters: Sequence[Exporter], resource: Any) -> Any:
+    from opentelemetry import metrics  # noqa: PLC0415  slow
     from opentelemetry.sdk.metrics import MeterProvider  # noqa: PLC0415  slow
     from opentelemetry.sdk.metrics.export import PeriodicExportingMetricReader  # noqa: PLC0415  slow
 
@@ -306,25 +302,24 @@ def _listen() -> None:
 
 
 class Lines(logging.Handler):
-    """Exports each line. The app's own lines are counted by action, for alerts. Their fields get
-    the app's prefix. Those of the line that says how a decision or an action ended are also
-    attributes of its span.
+    """Exports each line. The app's own lines are counted, for alerts, and their fields get the
+    app's prefix. Those of the line that ends a decision or an action also go to its span.
     """
 
     def __init__(self, export: Callable[[logging.LogRecord], None]) -> None:
         super().__init__(logging.INFO)
-        counter = metrics.get_meter(NAME, VERSION).create_counter
-        self._count = counter("autoscaler.lines", "{line}", "Lines of the log, by action").add
-        self._export = export
+        self._export, self._meter = export, OpenTelemetryMeter()
 
     def emit(self, record: logging.LogRecord) -> None:
         fields = {name: each for name, each in vars(record).items() if name not in STANDARD}
         found = re.match(r"\[(\w+)\]", record.getMessage())
         if found and record.name.startswith(OWN):
-            fields = {
-                f"{PREFIX}{name}": each for name, each in (fields | {"action": found[1]}).items()
+            fields["action"] = found[1]
+            counted: dict[str, str] = {
+                name: fields[name] for name in ("action", "resource") if name in fields
             }
-            self._count(1, {name: fields[name] for name in COUNTED if name in fields})
+            self._meter([("autoscaler.lines", 1, counted)])
+            fields = {f"{PREFIX}{name}": each for name, each in fields.items()}
             if found[1].startswith(ENDS):
                 trace.get_current_span().set_attributes(fields)
         standard = {name: each for name, each in vars(record).items() if name in STANDARD}

@@ -39,66 +39,46 @@ class Tracer:
         """The span and the duration of an invocation. It continues the trace that its message
         carries, and links that of the host, which the worker's ``context`` names.
         """
-        of_metric = {"faas.name": f"{self._app_name}/{function}", "faas.trigger": trigger}
-        parents, of_span = [*carried], dict(of_metric)
-        if context is not None:
-            parents.append(str(context.trace_context.trace_parent))
-            of_span["faas.invocation_id"] = str(context.invocation_id)
-        with self.span(function, parents, of_span):
+        told = {"faas.name": f"{self._app_name}/{function}", "faas.trigger": trigger}
+        parents = [*carried, str(context.trace_context.trace_parent)] if context else carried
+        with self.span(function, parents, told) as span:
+            span.set_attribute("faas.invocation_id", str(context.invocation_id) if context else "")
             started = time.monotonic()
             try:
                 yield
             except BaseException as error:
-                of_metric["error.type"] = type(error).__name__
+                told["error.type"] = type(error).__name__
                 raise
             finally:
-                seconds = time.monotonic() - started
-                self._meter([("faas.invoke_duration", seconds, of_metric)])
+                self._meter([("faas.invoke_duration", time.monotonic() - started, told)])
 
     @contextmanager
     def span(
         self, name: str, parents: Sequence[str] = (), attributes: Mapping[str, str] | None = None
-    ) -> Iterator[None]:
+    ) -> Iterator[trace.Span]:
         """A span that continues the first valid parent and links the others. Without a parent, it
         is a part of the current span.
         """
-        if not _is_ready():
-            yield
-            return
-        remote = [span for span in map(_remote, parents) if span.get_span_context().is_valid]
+        remote = [W3C.extract({FIELD: each}, Context()) for each in parents]
+        known = [trace.get_current_span(each).get_span_context() for each in remote]
         with self._tracer.start_as_current_span(
             name,
-            trace.set_span_in_context(remote[0]) if remote else None,
+            next((each for each, span in zip(remote, known, strict=True) if span.is_valid), None),
             attributes=attributes,
-            links=[trace.Link(span.get_span_context()) for span in remote[1:]],
+            links=[trace.Link(span) for span in known if span.is_valid][1:],
             record_exception=False,  # it is not redacted yet
             set_status_on_exception=False,
         ) as span:
             try:
-                yield
+                yield span
             except Exception as error:
-                kind = type(error).__name__
-                span.set_attribute("error.type", kind)
+                span.set_attribute("error.type", kind := type(error).__name__)
                 span.set_status(trace.StatusCode.ERROR, redacted(f"{kind}: {one_line(error)}"))
                 raise
 
     def carrying(self, texts: Sequence[str]) -> list[str]:
-        """The messages, which continue the current span unless they continue another one."""
+        """The messages, which continue the current span if there is one."""
         carrier = dict[str, str]()
-        if _is_ready():
-            W3C.inject(carrier)
-        start, given = f'{{"{FIELD}":"', carrier.get(FIELD)
-        return [
-            f'{start}{given}",{text[1:]}'
-            if given and text.startswith('{"') and not text.startswith(start)
-            else text
-            for text in texts
-        ]
-
-
-def _is_ready() -> bool:
-    return not isinstance(trace.get_tracer_provider(), trace.ProxyTracerProvider)
-
-
-def _remote(traceparent: str) -> trace.Span:
-    return trace.get_current_span(W3C.extract({FIELD: traceparent}, Context()))
+        W3C.inject(carrier)
+        front = f'{{"{FIELD}":"{carrier[FIELD]}",' if carrier else "{"
+        return [front + text[1:] if text.startswith('{"') else text for text in texts]

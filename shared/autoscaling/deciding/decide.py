@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import StrEnum
+from typing import Any
 
 from shared.autoscaling.deciding.guards import (
     GUARDS,
@@ -36,7 +37,6 @@ from shared.autoscaling.state import Override, ScalingState, Stall
 from shared.values.measurements import (
     NOTHING,
     Evidence,
-    EvidenceValue,
     MetricValue,
     Samples,
     Window,
@@ -136,13 +136,12 @@ class LogEntry:
         return self.limited_by[-1] if self.limited_by else "none"
 
     @property
-    def fields(self) -> dict[str, EvidenceValue]:
+    def fields(self) -> dict[str, Any]:
         """The fields of a log line about the entry. What is not known is left out."""
-        guard = self.guard if self.kind is EntryKind.DECISION else None
-        known = {"epoch": self.epoch, "current": self.current, "desired": self.desired}
-        values = {f"value.{name}": each[-1].value for name, each in self.samples.items()}
-        evidence = {f"evidence.{name}": each for name, each in self.evidence.items()}
-        fields = {**known, "guard": guard, **values, **evidence}
+        fields = {name: getattr(self, name) for name in ("epoch", "current", "desired")}
+        fields |= {"guard": self.guard} if self.kind is EntryKind.DECISION else {}
+        fields |= {f"value.{name}": each[-1].value for name, each in self.samples.items()}
+        fields |= {f"evidence.{name}": each for name, each in self.evidence.items()}
         return {name: each for name, each in fields.items() if each is not None}
 
     def after(self, before: LogEntry | None) -> LogEntry:

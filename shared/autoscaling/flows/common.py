@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
 from functools import partial
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from shared.autoscaling.acting.activation import Standing, told
 from shared.autoscaling.errors import BadMessage, StateConflict, StateUnreadable, UnknownResource
@@ -16,7 +16,7 @@ from shared.autoscaling.messages import Samples, summary
 from shared.autoscaling.policy import Resource
 from shared.autoscaling.ports import Snapshot, StateStore
 from shared.values.concurrency import task_runner
-from shared.values.measurements import CAPACITY_METRIC, NOTHING, EvidenceValue, Metric
+from shared.values.measurements import CAPACITY_METRIC, Metric
 from shared.values.text import listed, quoted
 
 NAMED_MAX = 20
@@ -122,16 +122,11 @@ async def work_through(
 
 
 def log_action(
-    log: logging.Logger,
-    action: str,
-    resource_name: str,
-    text: str,
-    level: int = logging.INFO,
-    fields: Mapping[str, EvidenceValue] = NOTHING,
+    log: logging.Logger, action: str, name: str, text: str, level: int = logging.INFO, **more: Any
 ) -> None:
-    """Log ``[action] resource: text``, with the action and the resource among the fields."""
-    extra = {**fields, "action": action, "resource": resource_name}
-    log.log(level, "[%s] %s: %s", action, resource_name, text, extra=extra)
+    """Log ``[action] resource: text``, with the action, the resource and ``more`` as fields."""
+    extra = {**more, "action": action, "resource": name}
+    log.log(level, "[%s] %s: %s", action, name, text, extra=extra)
 
 
 def log_standing(log: logging.Logger, snapshot: Snapshot, stands: Standing) -> None:

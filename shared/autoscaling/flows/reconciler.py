@@ -111,7 +111,7 @@ class Reconciler:
         stalled = desired.given_up is not None or (desired.pending and desired.reached is not None)
         level = WARNING if stalled and entry.kind is not EntryKind.PROGRESS else INFO
         log_action(
-            log, f"reconciled_{entry.kind}", resource.name, entry.reason, level, entry.fields
+            log, f"reconciled_{entry.kind}", resource.name, entry.reason, level, **entry.fields
         )
         return reconciliation.action
 

@@ -10,7 +10,6 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from itertools import count
-from typing import TypeVar
 
 from shared.autoscaling.acting.actions import action_of, awaits_reading, entry
 from shared.autoscaling.acting.activation import standing
@@ -20,6 +19,7 @@ from shared.autoscaling.deciding.samples import samples_of
 from shared.autoscaling.declaring import Limits
 from shared.autoscaling.errors import BadMessage
 from shared.autoscaling.flows.common import (
+    T,
     declared_samples,
     find,
     log_action,
@@ -37,8 +37,6 @@ from shared.autoscaling.transition import Transition
 from shared.values.measurements import CAPACITY_METRIC, Metric, span
 
 log = logging.getLogger(__name__)
-
-T = TypeVar("T")
 
 CONFIRMED_AFTER_SECONDS = 5
 """A pending action is looked for this long after it was sent: the scaler needs some time."""
@@ -252,7 +250,7 @@ def _entry(step: Transition, decision: Decision, metric: Metric) -> LogEntry:
 def _log(decision: Decision, written: Sequence[LogEntry], limits: Limits) -> None:
     text = f"{decision.current} → {decision.desired}: {decision.reason}"
     (fields,) = [each.fields for each in written if each.kind is EntryKind.DECISION]
-    log_action(log, "decided", decision.resource_name, text, fields=fields)
+    log_action(log, "decided", decision.resource_name, text, **fields)
     if held_at_maximum(decision.current, decision.candidates, limits):
         text = f"the maximum is {limits.maximum}, and the rules recommend no less"
         log_action(log, "held_at_maximum", decision.resource_name, text)
