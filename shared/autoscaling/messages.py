@@ -45,7 +45,7 @@ from shared.values.text import quoted, zoned_time
 
 REFUSED_SHOWN_MAX = 20
 PLAN_FIELD = "plan"
-TRACEPARENT = re.compile(r'"traceparent": ?"([0-9a-f-]{55})"')
+TRACEPARENT = re.compile(r'"traceparent"\s*:\s*"([0-9a-f-]{55})"')
 TRACES_MAX = 32
 
 

@@ -42,7 +42,8 @@ class Tracer:
         told = {"faas.name": f"{self._app_name}/{function}", "faas.trigger": trigger}
         parents = [*carried, str(context.trace_context.trace_parent)] if context else carried
         with self.span(function, parents, told) as span:
-            span.set_attribute("faas.invocation_id", str(context.invocation_id) if context else "")
+            if context:
+                span.set_attribute("faas.invocation_id", str(context.invocation_id))
             started = time.monotonic()
             try:
                 yield

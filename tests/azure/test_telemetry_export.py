@@ -141,10 +141,11 @@ def test_every_line_of_the_app_has_its_action_and_a_span(emitted: Received) -> N
 def test_attributes_have_names_of_the_conventions_or_the_prefix_of_the_app(
     emitted: Received,
 ) -> None:
-    own = [span for span in emitted.spans if "faas.name" in span.attributes]
-    every = [*emitted.points, *own, *(span for span in emitted.spans if span.name == "decide")]
-    every_line = [line for line in emitted.lines if line.logger.startswith("shared.")]
-    names = {name for each in (*every, *every_line) for name in each.attributes}
+    every = [point.attributes for point in emitted.points]
+    every += [line.attributes for line in emitted.lines if line.logger.startswith("shared.")]
+    spans = {span.name: span.attributes for span in emitted.spans}
+    every += [spans[name] for name in ("metric_collector", "scaling_logic", "decide", "scaler")]
+    names = {name for attributes in every for name in attributes}
     assert {name for name in names if not name.startswith("autoscaler.")} <= {
         "error.type",
         "exception.message",

@@ -21,8 +21,10 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 
 from local.demo.system import APP_DIR
 from local.functions_host.worker import Invocation, Worker, text_datum
+from shared.autoscaling import QueueMetric, Threshold
 from shared.autoscaling.messages import decode_action, decode_samples, traceparents
 from shared.azure import telemetry as exporting
+from shared.ingestion.model import OutboxMessage
 from shared.values.measurements import CAPACITY_METRIC
 from shared.values.samples import encode_samples
 from tests.bindings.test_function_app import BACKLOG, ENVIRON, App, message, taken
@@ -189,6 +191,49 @@ async def test_an_action_that_the_reconciler_sends_again_continues_its_span(
     (action,) = taken(app.actions)
     (span,) = spans.named("reconciler")
     assert traceparents(action) == [f"00-{trace_of(ELSEWHERE):032x}-{span.context.span_id:016x}-01"]
+
+
+async def test_a_posted_sample_continues_the_trace_of_its_sender(app: Traced, spans: Spans) -> None:
+    app.module.declared["plan-1"] = resource(
+        metrics={"jobs": QueueMetric()}, policy=Threshold("jobs", upper=100, lower=10)
+    )
+    app.module.app.scaling.samples_queue = app.samples
+    body = encode_metric(metric(500.0, name="jobs")).encode()
+    about = {"content-type": "application/json", "content-length": str(len(body))}
+    plan = {"name": "plan-1"}
+    request = func.HttpRequest("POST", "/", headers=about, route_params=plan, body=body)
+    await app.module.push_metrics(request, context=by_host(ELSEWHERE))
+    (text,) = taken(app.samples)
+    await app.decide(encode_metric(metric(2.0, 30, CAPACITY_METRIC)))
+    await app.module.samples_received(message(text), context=by_host(DECIDED))
+    decision = spans.named("decide")[-1]
+    assert spans.path_to(decision) == ["push_metrics", "samples_received", "decide"]
+    assert decision.context.trace_id == trace_of(ELSEWHERE)
+
+
+async def test_a_message_that_ingestion_sends_continues_its_trace(
+    app: Traced, spans: Spans, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    texts: list[str] = []
+
+    class Sender:
+        def __init__(self, *_: object) -> None: ...
+
+        async def send_texts(self, sent: list[str]) -> None:
+            texts.extend(sent)
+
+        async def close(self) -> None: ...
+
+    monkeypatch.setattr("shared.azure.queues.StorageQueueSender", Sender)
+    sample = encode_metric(metric(5.0))
+    with app.module.app.tracer.span("metric_ingest"):
+        sent = [OutboxMessage("1", sample), OutboxMessage("2", "7"), OutboxMessage("3", "{}")]
+        await app.module.app.ingestion.sender.send(sent)
+    (span,) = spans.named("metric_ingest")
+    (carried,) = traceparents(texts[0])
+    assert carried.split("-")[2] == f"{span.context.span_id:016x}"
+    assert decode_samples(texts[0]) == decode_samples(sample)
+    assert texts[1:] == ["7", "{}"]
 
 
 async def test_a_span_of_a_function_that_fails_has_the_redacted_error(

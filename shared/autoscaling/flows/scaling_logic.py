@@ -249,7 +249,7 @@ def _entry(step: Transition, decision: Decision, metric: Metric) -> LogEntry:
 
 def _log(decision: Decision, written: Sequence[LogEntry], limits: Limits) -> None:
     text = f"{decision.current} → {decision.desired}: {decision.reason}"
-    (fields,) = [each.fields for each in written if each.kind is EntryKind.DECISION]
+    fields = next((each.fields for each in written if each.kind is EntryKind.DECISION), {})
     log_action(log, "decided", decision.resource_name, text, **fields)
     if held_at_maximum(decision.current, decision.candidates, limits):
         text = f"the maximum is {limits.maximum}, and the rules recommend no less"
