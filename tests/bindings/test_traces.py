@@ -327,6 +327,7 @@ async def test_without_telemetry_messages_carry_no_trace(monkeypatch: pytest.Mon
         body = await app.collect()
         actions = await app.decide(body)
         app.now += timedelta(seconds=15)
+    assert module.app.tracer is None
     assert "traceparent" not in body + actions[0]
     await module.app.close()
 
