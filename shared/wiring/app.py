@@ -148,11 +148,8 @@ class App:
         from shared.azure.meter import OpenTelemetryMeter  # noqa: PLC0415  heavy
         from shared.azure.telemetry import SIGNALS, Destinations, export, where  # noqa: PLC0415  heavy
 
-        switched_off = [
-            signal
-            for signal in SIGNALS
-            if environ.get(f"OTEL_{signal.upper()}_EXPORTER", "").strip().lower() == "none"
-        ]
+        chosen = {each: environ.get(f"OTEL_{each.upper()}_EXPORTER", "") for each in SIGNALS}
+        switched_off = [each for each in SIGNALS if chosen[each].strip().lower() == "none"]
         export(
             Destinations(
                 connection_string=to.telemetry,
