@@ -5,6 +5,7 @@ import asyncio
 import gc
 import logging
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, List  # the worker refuses list[…] in a binding
 
 import azure.functions as func
@@ -47,7 +48,20 @@ version = rules_version(settings.environ)
 lines.hold()  # the host drops lines that are logged outside an invocation
 if failure is None:
     app.log_warnings()
-guard_invocation = InvocationGuard(app.record_invocation if failure is None else None)
+TRIGGERS = {func.TimerRequest: "timer", func.HttpRequest: "http"}
+
+
+def _observed(function: str, given: Any, context: Any) -> AbstractContextManager[None]:
+    """See InvocationGuard."""
+    if failure is not None or app.tracer is None:
+        return nullcontext()
+    trigger = next((name for kind, name in TRIGGERS.items() if isinstance(given, kind)), "pubsub")
+    body = given.get_body() if isinstance(given, func.QueueMessage) else b""
+    carried = messages.traceparents(body.decode(errors="replace"))
+    return app.tracer.invocation(function, trigger, context, carried)
+
+
+guard_invocation = InvocationGuard(_observed)
 logging.getLogger("azure").setLevel(logging.WARNING)
 for client in ("azure.eventhub", "azure.servicebus"):  # the app logs their errors, in one line each
     logging.getLogger(client).setLevel(logging.CRITICAL)
@@ -77,7 +91,7 @@ async def metric_collector(timer: func.TimerRequest) -> None:
         readings=app.scaling.plan_readings,
     )
     texts = collection.messages(settings.resources_per_message)
-    await _send(app.scaling.metrics_queue, texts)
+    await _send(app.scaling.metrics_queue, app.carrying(texts))
 
 
 @scaling.queue_trigger(arg_name="message", queue_name="metrics", connection=HOST_STORAGE)
@@ -91,9 +105,8 @@ async def scaling_logic(message: func.QueueMessage) -> None:
     actions, failed = await flows.scaling_logic.process_message(
         _text(message), lambda samples: _decide(samples, due)
     )
-    if failed:
-        await _send(app.scaling.metrics_queue, failed)
-    await _send_actions(actions)
+    await _send(app.scaling.metrics_queue, app.carrying(failed))
+    await _send(app.scaling.actions_queue, actions)
     if due and not app.scaling.confirmations.locked():  # otherwise later messages or the timer do
         async with app.scaling.confirmations:
             await _send_actions(await _reconciler().reconcile_all(due, fresh_seconds=0))
@@ -104,7 +117,7 @@ async def scaling_logic(message: func.QueueMessage) -> None:
 async def samples_received(message: func.QueueMessage) -> None:
     """The same for the samples of a ``QueueMetric``, which senders outside the app send."""
     action = await _decide(messages.decode_samples(_text(message)), sent=True)
-    await _send_actions([action] if action else [])
+    await _send(app.scaling.actions_queue, [action] if action else [])
 
 
 @scaling.queue_trigger(arg_name="message", queue_name="actions", connection=HOST_STORAGE)
@@ -286,15 +299,18 @@ else:
 
 async def _decide(
     samples: messages.Samples, due: list[Resource] | None = None, *, sent: bool = False
-) -> ScaleAction | None:
-    return await flows.scaling_logic.process_samples(
-        samples, declared, app.scaling.store, version, sent=sent, due=due
-    )
+) -> str | None:
+    """The message of the action to send, if any. It continues the span of the decision."""
+    with app.tracer.span("decide") if app.tracer else nullcontext():
+        action = await flows.scaling_logic.process_samples(
+            samples, declared, app.scaling.store, version, sent=sent, due=due
+        )
+        return app.carrying([messages.encode_action(action)])[0] if action else None
 
 
 async def _send_actions(actions: Sequence[ScaleAction]) -> None:
-    if actions:
-        await _send(app.scaling.actions_queue, [messages.encode_action(each) for each in actions])
+    texts = [messages.encode_action(each) for each in actions]
+    await _send(app.scaling.actions_queue, app.carrying(texts))
 
 
 def _reconciler() -> Reconciler:
@@ -304,8 +320,9 @@ def _reconciler() -> Reconciler:
 
 async def _send(queue: QueueSender, texts: Sequence[str]) -> None:
     """Send messages from the function itself. An output binding would have no time limit."""
-    async with asyncio.timeout(SEND_SECONDS_MAX):
-        await queue.send_texts(texts)
+    if texts:
+        async with asyncio.timeout(SEND_SECONDS_MAX):
+            await queue.send_texts(texts)
 
 
 def _request(request: func.HttpRequest) -> Request:

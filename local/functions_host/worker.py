@@ -6,6 +6,7 @@ process runs one app at a time. After `close`, another app can be loaded.
 
 import json
 import re
+import secrets
 import sys
 import uuid
 from base64 import b64encode
@@ -62,6 +63,10 @@ class Invocation:
     retry_count: int = 0
     max_retry_count: int = 0
     id: str = field(default_factory=lambda: str(uuid.uuid4()))
+    traceparent: str = field(
+        default_factory=lambda: f"00-{secrets.token_hex(16)}-{secrets.token_hex(8)}-00"
+    )
+    """The trace of the invocation. The real host sets the flag only if it exports the trace."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,6 +157,7 @@ class Worker:
                 function_id,
                 [(invocation.trigger_name, invocation.trigger)],
                 invocation.metadata,
+                trace_parent=invocation.traceparent,
                 retry_count=invocation.retry_count,
                 max_retry_count=invocation.max_retry_count,
             )

@@ -6,7 +6,8 @@ object with ``time`` and ``value``. A message of version 2 carries many samples 
 While nothing can be received from a Service Bus entity, its samples also have an ``entity_status``,
 which is the third element of such a pair.
 A message with a single sample is always written as version 1. The app's own messages may have a
-field ``plan``, see PlanFacts. Earlier versions ignore it. A message of version 3 carries
+field ``plan``, see PlanFacts, and messages of any kind a field ``traceparent``, see Tracer. Earlier
+versions of the app ignore both. A message of version 3 carries
 ``messages``, a list of such messages. The app writes it only if ``ResourcesPerMessage`` says so.
 
 The text is JSON, or JSON in base64, which many queue clients send. The host is configured not to
@@ -19,6 +20,7 @@ from __future__ import annotations
 import base64
 import binascii
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -43,6 +45,8 @@ from shared.values.text import quoted, zoned_time
 
 REFUSED_SHOWN_MAX = 20
 PLAN_FIELD = "plan"
+TRACEPARENT = re.compile(r'"traceparent"\s*:\s*"([0-9a-f-]{55})"')
+TRACES_MAX = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +75,11 @@ def split(body: str) -> list[str] | None:
         must = f"must be a list of 1 to {RESOURCES_OF_A_MESSAGE_MAX} messages"
         raise BadMessage(f"metric: messages is {quoted(messages)}, {must}")
     return [json.dumps(each, separators=(",", ":")) for each in messages]
+
+
+def traceparents(body: str) -> list[str]:
+    """The traces that a message of any kind and version continues."""
+    return list(dict.fromkeys(TRACEPARENT.findall(_text(body))))[:TRACES_MAX]
 
 
 def decode_samples(body: str, resource_name: str = "") -> Samples:

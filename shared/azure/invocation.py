@@ -1,10 +1,11 @@
-"""Guards each invocation of a function: its time limit, its errors, its log lines, its duration."""
+"""Guards each invocation of a function: its time limit, its errors, its log lines."""
 
 from __future__ import annotations
 
 import asyncio
-import time
+import inspect
 from collections.abc import Awaitable, Callable, Coroutine
+from contextlib import AbstractContextManager, nullcontext
 from functools import wraps
 from typing import Any, ParamSpec, TypeVar
 
@@ -21,21 +22,24 @@ After that, the host replaces the whole worker. Other functions that it was runn
 until their own time limit.
 """
 
-Observer = Callable[[str, float, str], None]
-"""Receives the name of a function that has ended, the seconds that it took, and the class of its
-error, or an empty text if it succeeded."""
+Observer = Callable[[str, Any, Any], AbstractContextManager[None]]
+"""Observes an invocation: the name of its function, what triggered it, and the worker's context,
+which is None outside a worker."""
 
 
 class InvocationGuard:
     """Decorates the functions of the app. An invocation logs the waiting lines, redacts errors, and
-    tells ``observe`` how it ended.
+    runs within ``observe``.
 
     The host prints each error that leaves a function, with its traceback and its causes. Therefore
     errors are redacted here, whether they come from an adapter, from the rules or from a handler.
     A function that is still running after INVOCATION_SECONDS_MAX fails with TimeoutError.
+
+    The worker passes its context to functions with a parameter ``context``. Decorated functions
+    have one.
     """
 
-    def __init__(self, observe: Observer | None = None) -> None:
+    def __init__(self, observe: Observer = lambda *_: nullcontext()) -> None:
         self._observe = observe
 
     def __call__(self, function: Callable[P, Awaitable[T]]) -> Callable[P, Coroutine[Any, Any, T]]:
@@ -45,16 +49,15 @@ class InvocationGuard:
         @redacting_call
         async def invoked(*args: P.args, **kwargs: P.kwargs) -> T:
             lines.flush()
-            started, error = time.monotonic(), ""
-            try:
+            context = kwargs.pop("context", None)
+            given = next(iter((*args, *kwargs.values())), None)
+            with self._observe(name, given, context):
                 return await _within_limit(name, function(*args, **kwargs))
-            except BaseException as raised:
-                error = type(raised).__name__
-                raise
-            finally:
-                if self._observe is not None:
-                    self._observe(name, time.monotonic() - started, error)
 
+        seen = inspect.signature(function)
+        context = inspect.Parameter("context", inspect.Parameter.KEYWORD_ONLY, default=None)
+        seen = seen.replace(parameters=[*seen.parameters.values(), context])
+        invoked.__signature__ = seen  # type: ignore[attr-defined]
         return invoked
 
 

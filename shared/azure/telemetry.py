@@ -9,17 +9,21 @@ from __future__ import annotations
 import atexit
 import logging
 import os
+import re
 import socket
 import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
+from opentelemetry import trace
+
 from shared.azure.deferred_log import LogLine, lines
-from shared.azure.meter import NAME
+from shared.azure.meter import NAME, VERSION, OpenTelemetryMeter
+from shared.values.metering import PREFIX
 from shared.values.redaction import redacted
 from shared.values.text import one_line
 
@@ -28,13 +32,20 @@ log = logging.getLogger(__name__)
 METRICS, TRACES, LOGS = "metrics", "traces", "logs"
 SIGNALS = frozenset({METRICS, TRACES, LOGS})
 ENDPOINT = "OTEL_EXPORTER_OTLP_ENDPOINT"
-AZURE_TRACES_PER_SECOND = 5.0
-"""Application Insights charges for each trace. ``OTEL_TRACES_SAMPLER`` replaces this limit."""
+AZURE_TRACES_PER_SECOND = 2.0
+"""Application Insights charges for each span, and an invocation has about ten.
+``OTEL_TRACES_SAMPLER`` replaces this limit."""
 EXIT_SECONDS_MAX = 5.0
 """How long the end of the process may be delayed to send the rest of the telemetry."""
 NOT_EXPORTED = ("opentelemetry", "urllib3", "azure_functions_")
 """The start of the names of loggers whose lines are not exported: those of the export itself, which
 would cause further lines, and those of the Functions worker."""
+OWN = ("shared.", "function_app")
+"""The start of the names of the app's own loggers."""
+STANDARD = {*vars(logging.makeLogRecord({})), "message", "asctime", "taskName"}
+"""The fields that every line has."""
+ENDS = ("decided", "action_")
+"""How the action of a line begins that says how a decision or an action ended."""
 
 Exporter = Any
 Factories = Mapping[str, Callable[[], Exporter]]
@@ -53,7 +64,8 @@ class Destinations:
     connection_string: str = ""
     authentication: str = ""
     otlp_endpoint: str = ""
-    service_name: str = NAME
+    attributes: Mapping[str, str] = field(default_factory=lambda: where({}))
+    """What all telemetry says of the app; see ``where``."""
     signals: frozenset[str] = SIGNALS
     sampler_is_set: bool = False
     """Whether the SDK's own setting selects the traces."""
@@ -77,6 +89,8 @@ def _export(destinations: Destinations) -> None:
             _log_failure(f"{type(error).__name__}: {one_line(error)}")
     try:
         providers = list(_providers(exporters, destinations))
+        if providers:
+            _listen()
     except Exception as error:
         _log_failure(f"{type(error).__name__}: {one_line(error)}")
     else:
@@ -169,7 +183,7 @@ def _providers(
     exporters: Mapping[str, Sequence[Exporter]], destinations: Destinations
 ) -> Iterator[Any]:
     """Set up the signals that have an exporter. The result are their providers."""
-    resource = _resource(destinations.service_name)
+    resource = _resource(destinations.attributes)
     if exporters[METRICS]:
         yield _meter_provider(exporters[METRICS], resource)
     if exporters[TRACES]:
@@ -180,13 +194,32 @@ def _providers(
         yield _logger_provider(exporters[LOGS], resource)
 
 
-def _resource(service_name: str) -> Any:
-    """The name of the app and of this process, unless the SDK's own settings give others."""
+def where(environ: Mapping[str, str]) -> dict[str, str]:
+    """What runs, and where, by the variables that Azure sets; elsewhere, it is being developed."""
+    site, region = environ.get("WEBSITE_SITE_NAME"), environ.get("REGION_NAME")
+    subscription = environ.get("WEBSITE_OWNER_NAME", "").partition("+")[0]
+    group = environ.get("WEBSITE_RESOURCE_GROUP")
+    path = f"/subscriptions/{subscription}/resourceGroups/{group}/providers/Microsoft.Web/sites"
+    named = {
+        "service.name": site or NAME,
+        "service.version": VERSION,
+        "deployment.environment.name": "production" if site else "development",
+        "faas.name": site or NAME,
+        "cloud.provider": site and "azure",
+        "cloud.platform": site and "azure.functions",
+        "cloud.region": site and region,
+        "cloud.account.id": site and subscription,
+        "cloud.resource_id": site and subscription and group and f"{path}/{site}",
+    }
+    return {name: each for name, each in named.items() if each}
+
+
+def _resource(attributes: Mapping[str, str]) -> Any:
+    """The app and this process, unless the SDK's own settings say otherwise."""
     from opentelemetry.sdk.resources import OTELResourceDetector, Resource  # noqa: PLC0415  slow
 
-    process = f"{socket.gethostname()}-{os.getpid()}"
-    own = {"service.name": service_name, "service.instance.id": process}
-    return Resource.create({**own, **OTELResourceDetector().detect().attributes})
+    process = {"service.instance.id": f"{socket.gethostname()}-{os.getpid()}"}
+    return Resource.create({**attributes, **process, **OTELResourceDetector().detect().attributes})
 
 
 def _meter_provider(exporters: Sequence[Exporter], resource: Any) -> Any:
@@ -217,10 +250,10 @@ def _of_new_values(exporter: Exporter) -> Exporter:
 def _tracer_provider(
     exporters: Sequence[Exporter], resource: Any, traces_per_second: float | None
 ) -> Any:
-    """Traces of calls to Azure. The SDK's own setting selects the traces if there is no limit."""
+    """Traces of functions, decisions and calls to Azure. The SDK's own setting selects the traces
+    if there is no limit."""
     from azure.core.settings import settings  # noqa: PLC0415  slow
     from azure.core.tracing.ext.opentelemetry_span import OpenTelemetrySpan  # noqa: PLC0415  slow
-    from opentelemetry import trace  # noqa: PLC0415  slow
     from opentelemetry.sdk.trace import TracerProvider  # noqa: PLC0415  slow
     from opentelemetry.sdk.trace.export import BatchSpanProcessor  # noqa: PLC0415  slow
 
@@ -230,6 +263,7 @@ def _tracer_provider(
 
         sampler = RateLimitedSampler(traces_per_second)
     provider = TracerProvider(sampler, resource, shutdown_on_exit=False)
+    provider.sampler = unflagged(provider.sampler)
     for exporter in exporters:
         provider.add_span_processor(BatchSpanProcessor(exporter))
     trace.set_tracer_provider(provider)
@@ -237,9 +271,17 @@ def _tracer_provider(
     return provider
 
 
+def unflagged(sampler: Any) -> Any:
+    """The sampler without regard to the flags of traces that come from elsewhere. The Functions
+    host sets none unless it exports the trace itself."""
+    from opentelemetry.sdk.trace.sampling import ParentBased  # noqa: PLC0415  slow
+
+    root = getattr(sampler, "_root", sampler)
+    return ParentBased(root, remote_parent_sampled=root, remote_parent_not_sampled=root)
+
+
 def _logger_provider(exporters: Sequence[Exporter], resource: Any) -> Any:
     from opentelemetry._logs import set_logger_provider  # noqa: PLC0415  slow
-    from opentelemetry.instrumentation.logging.handler import LoggingHandler  # noqa: PLC0415  slow
     from opentelemetry.sdk._logs import LoggerProvider  # noqa: PLC0415  slow
     from opentelemetry.sdk._logs.export import BatchLogRecordProcessor  # noqa: PLC0415  slow
 
@@ -247,11 +289,41 @@ def _logger_provider(exporters: Sequence[Exporter], resource: Any) -> Any:
     for exporter in exporters:
         provider.add_log_record_processor(BatchLogRecordProcessor(exporter))
     set_logger_provider(provider)
-    handler = LoggingHandler(logging.INFO, provider)
+    return provider
+
+
+def _listen() -> None:
+    from opentelemetry.instrumentation.logging.handler import LoggingHandler  # noqa: PLC0415  slow
+
+    handler = Lines(LoggingHandler().emit)
     handler.addFilter(lambda record: not record.name.startswith(NOT_EXPORTED))
     logging.getLogger().addHandler(handler)
     atexit.register(logging.getLogger().removeHandler, handler)  # it runs after _finish
-    return provider
+
+
+class Lines(logging.Handler):
+    """Exports each line. The app's own lines are counted, for alerts, and their fields get the
+    app's prefix. Those of the line that ends a decision or an action also go to its span.
+    """
+
+    def __init__(self, export: Callable[[logging.LogRecord], None]) -> None:
+        super().__init__(logging.INFO)
+        self._export, self._meter = export, OpenTelemetryMeter()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        fields = {name: each for name, each in vars(record).items() if name not in STANDARD}
+        found = re.match(r"\[(\w+)\]", record.getMessage())
+        if found and record.name.startswith(OWN):
+            fields["action"] = found[1]
+            counted: dict[str, str] = {
+                name: fields[name] for name in ("action", "resource") if name in fields
+            }
+            self._meter([("autoscaler.lines", 1, counted)])
+            fields = {f"{PREFIX}{name}": each for name, each in fields.items()}
+            if found[1].startswith(ENDS):
+                trace.get_current_span().set_attributes(fields)
+        standard = {name: each for name, each in vars(record).items() if name in STANDARD}
+        self._export(logging.makeLogRecord(standard | fields))
 
 
 def _finish(providers: Sequence[Any]) -> None:

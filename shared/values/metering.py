@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 
+PREFIX = "autoscaler."
+"""How the names of the app's own attributes of metrics, traces and log lines begin."""
 Measurement = tuple[str, float, Mapping[str, str]]
 """The name of a metric, its value, and its dimensions, such as the resource."""
 Meter = Callable[[Iterable[Measurement]], None]

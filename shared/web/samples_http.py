@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypedDict
 
@@ -45,10 +45,11 @@ class SamplesSent(TypedDict):
 
 @dataclass(frozen=True, slots=True)
 class SampleReceiver:
-    """``queue`` is the queue ``samples``."""
+    """``queue`` is the queue ``samples``, and ``carrying`` makes messages continue the trace."""
 
     resources: Mapping[str, Resource]
     queue: QueueSender
+    carrying: Callable[[Sequence[str]], Sequence[str]]
 
 
 @operation(
@@ -68,6 +69,6 @@ async def push_metrics(receiver: SampleReceiver, path: OfResource, request: Requ
     metrics, refused = declared_samples(read, resource, sent=True)
     if not metrics:
         raise Refused(400, str(all_refused(refused)))
-    await receiver.queue.send_texts(encode_metrics(metrics))
+    await receiver.queue.send_texts(receiver.carrying(encode_metrics(metrics)))
     told = [str(error) for error in refused[:REFUSED_SHOWN_MAX]]
     return {"resource": resource.name, "accepted": len(metrics), "refused": told}

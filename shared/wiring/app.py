@@ -27,6 +27,7 @@ from shared.wiring.scaling import TURN_SHARE, ScalingParts
 
 if TYPE_CHECKING:
     from shared.azure.budget import ArmBudget
+    from shared.azure.tracing import Tracer
     from shared.values.concurrency import Retrying
     from shared.wiring.data_sets import DataSetParts
     from shared.wiring.ingestion import IngestionParts
@@ -144,30 +145,35 @@ class App:
         to, environ = self.settings.notifications, self.settings.environ
         if not to.telemetry and not to.otlp_endpoint:
             return no_meter
-        from shared.azure.meter import NAME, OpenTelemetryMeter  # noqa: PLC0415  heavy
-        from shared.azure.telemetry import SIGNALS, Destinations, export  # noqa: PLC0415  heavy
+        from shared.azure.meter import OpenTelemetryMeter  # noqa: PLC0415  heavy
+        from shared.azure.telemetry import SIGNALS, Destinations, export, where  # noqa: PLC0415  heavy
 
-        switched_off = [
-            signal
-            for signal in SIGNALS
-            if environ.get(f"OTEL_{signal.upper()}_EXPORTER", "").strip().lower() == "none"
-        ]
+        chosen = {each: environ.get(f"OTEL_{each.upper()}_EXPORTER", "") for each in SIGNALS}
+        switched_off = [each for each in SIGNALS if chosen[each].strip().lower() == "none"]
         export(
             Destinations(
                 connection_string=to.telemetry,
                 authentication=to.telemetry_authentication,
                 otlp_endpoint=to.otlp_endpoint,
-                service_name=environ.get("WEBSITE_SITE_NAME") or NAME,
+                attributes=where(environ),
                 signals=SIGNALS.difference(switched_off),
                 sampler_is_set=bool(environ.get("OTEL_TRACES_SAMPLER")),
             )
         )
         return OpenTelemetryMeter()
 
-    def record_invocation(self, function: str, seconds: float, error: str) -> None:
-        """Record how an invocation of a function ended; see InvocationGuard."""
-        ended = {"function": function, "error": error or "none"}
-        self.meter([("functions.duration", seconds, ended)])
+    @cached_property
+    def tracer(self) -> Tracer | None:
+        """Records spans and durations. None if no telemetry is exported."""
+        if self.meter is no_meter:
+            return None
+        from shared.azure.tracing import Tracer  # noqa: PLC0415  heavy
+
+        return Tracer(self.settings.environ.get("WEBSITE_SITE_NAME"), self.meter)
+
+    def carrying(self, texts: Sequence[str]) -> Sequence[str]:
+        """The messages, which continue the current span if there is one; see Tracer."""
+        return self.tracer.carrying(texts) if self.tracer else texts
 
     def open(self, make: Callable[P, C], *args: P.args, **kwargs: P.kwargs) -> C:
         """Build a part that the app closes when it is closed. Raises RuntimeError after that."""

@@ -171,7 +171,7 @@ class IngestionParts(IngestionStores):
         from shared.azure.queues import StorageQueueSender  # noqa: PLC0415  heavy
 
         queue = self._app.open(StorageQueueSender, self._app.storage, QUEUE)
-        return outbox.OutboxQueue(queue.send_texts)
+        return outbox.OutboxQueue(lambda texts: queue.send_texts(self._app.carrying(texts)))
 
     @cached_property
     def tail_watch(self) -> TailWatch:

@@ -37,7 +37,8 @@ class WebParts(Parts):
     @property
     def sample_receiver(self) -> SampleReceiver:
         """The service behind the HTTP endpoint for the samples of a ``QueueMetric``."""
-        return SampleReceiver(self._app.resources, self._app.scaling.samples_queue)
+        queue = self._app.scaling.samples_queue
+        return SampleReceiver(self._app.resources, queue, self._app.carrying)
 
     async def breakers(self) -> Shown:
         controller = self._app.ingestion.breaker_controller

@@ -56,7 +56,7 @@ def emitted() -> Received:
             "APPLICATIONINSIGHTS_CONNECTION_STRING": insights(receiver.url),
             "OTEL_EXPORTER_OTLP_ENDPOINT": receiver.url,
             "OTEL_EXPORTER_OTLP_HEADERS": "x-tenant=shop",
-            "OTEL_RESOURCE_ATTRIBUTES": "deployment.environment=test",
+            "OTEL_RESOURCE_ATTRIBUTES": "deployment.environment.name=test",
             "OTEL_TRACES_SAMPLER": "always_on",
         }
         run(["-m", "tests.azure.running"], settings)

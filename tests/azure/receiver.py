@@ -22,6 +22,7 @@ class Point:
     """One data point. ``kind`` is gauge, sum or histogram, as in the protocol."""
 
     name: str
+    description: str
     unit: str
     kind: str
     attributes: dict[str, Any]
@@ -37,6 +38,19 @@ class Line:
     body: str
     logger: str
     attributes: dict[str, Any]
+    span_id: bytes
+
+
+@dataclass(frozen=True)
+class Span:
+    """One span, with the IDs of the spans that it links."""
+
+    name: str
+    trace_id: bytes
+    span_id: bytes
+    parent_id: bytes
+    links: tuple[bytes, ...]
+    attributes: dict[str, Any]
 
 
 @dataclass
@@ -45,7 +59,7 @@ class Received:
 
     points: list[Point] = field(default_factory=list)
     lines: list[Line] = field(default_factory=list)
-    spans: list[str] = field(default_factory=list)
+    spans: list[Span] = field(default_factory=list)
     resources: list[dict[str, Any]] = field(default_factory=list)
     headers: list[dict[str, str]] = field(default_factory=list)
     envelopes: list[dict[str, Any]] = field(default_factory=list)
@@ -81,6 +95,7 @@ class Received:
                         self.points.append(
                             Point(
                                 metric.name,
+                                metric.description,
                                 metric.unit,
                                 kind,
                                 plain(point.attributes),
@@ -95,13 +110,24 @@ class Received:
             for scope in of_resource.scope_logs:
                 for each in scope.log_records:
                     attributes = plain(each.attributes)
-                    self.lines.append(Line(each.body.string_value, scope.scope.name, attributes))
+                    body = each.body.string_value
+                    self.lines.append(Line(body, scope.scope.name, attributes, each.span_id))
 
     def _add_spans(self, request: ExportTraceServiceRequest) -> None:
         for of_resource in request.resource_spans:
             self.resources.append(plain(of_resource.resource.attributes))
             for scope in of_resource.scope_spans:
-                self.spans += [span.name for span in scope.spans]
+                self.spans += [
+                    Span(
+                        span.name,
+                        span.trace_id,
+                        span.span_id,
+                        span.parent_span_id,
+                        tuple(link.span_id for link in span.links),
+                        plain(span.attributes),
+                    )
+                    for span in scope.spans
+                ]
 
 
 def plain(attributes: Iterable[KeyValue]) -> dict[str, Any]:

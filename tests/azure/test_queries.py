@@ -12,6 +12,8 @@ from collections.abc import Iterator, Mapping, Set
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 from tests.azure.receiver import Point, Received
 from tests.infra.bicep import BicepFile
 
@@ -34,7 +36,9 @@ where extend project distinct summarize parse order take render by with and or i
 true false asc desc bin case iff strcat tostring arg_max count countif dcount max maxif
 percentile sum timechart barchart
 """
-PROMQL = "clamp_min histogram_quantile label_values max rate sum by offset or"
+PROMQL = """
+absent_over_time clamp_min count_over_time histogram_quantile label_values max rate sum by offset or
+"""
 PROMETHEUS_LABELS = {"job", "instance"}
 """Prometheus makes these labels of the name of the service and of the process."""
 PER_UNIT = {"min": "min", "s": "second", "h": "hour"}
@@ -45,13 +49,16 @@ UNITS = {"s": "seconds", "ms": "milliseconds", "By": "bytes", "%": "percent"}
 
 
 def grafana_queries(kind: str) -> dict[str, str]:
-    """The queries to one kind of data source, by panel or variable."""
+    """The queries to one kind of data source, by panel, variable or alert."""
     queries = {
         f"{panel['title']}, {target['refId']}": target["expr"]
         for panel in PANELS
         for target in panel["targets"]
         if target["datasource"]["type"] == kind
     }
+    if kind == "prometheus":
+        rules = yaml.safe_load((INFRA / "grafana/alerts.yaml").read_text("utf-8"))["groups"]
+        queries |= {f"alert {each['alert']}": each["expr"] for each in rules[0]["rules"]}
     variables = [each for each in GRAFANA["templating"]["list"] if "datasource" in each]
     return queries | {
         v["name"]: v["query"]["query"] for v in variables if v["datasource"]["type"] == kind
@@ -89,14 +96,14 @@ def lacking_in_kusto(query: str, emitted: Received) -> Set[str]:
     starts = re.findall(r'message startswith "(.*?)"', query)
     bodies = [line.body for line in emitted.lines]
     lacking |= {start for start in starts if not any(each.startswith(start) for each in bodies)}
-    functions = {point.attributes.get("function") for point in emitted.points}
+    functions = {point.attributes.get("faas.name", "").split("/")[-1] for point in emitted.points}
     named = re.findall(r'name == "(.*?)"', query) if table == "requests" else []
     return lacking | {name for name in named if name not in functions}
 
 
 def lacking_in_metrics(query: str, emitted: Received) -> Set[str]:
     """The metrics that a query names, their dimensions, and the values of these."""
-    metrics = set(re.findall(r'"(\w+\.[\w.]+)"', query))
+    metrics = set(re.findall(r'(?<!\[)"(\w+\.[\w.]+)"', query))
     sent: dict[str, dict[str, set[str]]] = {}
     for envelope in emitted.envelopes:
         content = envelope["data"]["baseData"]
@@ -105,9 +112,11 @@ def lacking_in_metrics(query: str, emitted: Received) -> Set[str]:
                 sent.setdefault(metric["name"], {}).setdefault(dimension, set()).add(value)
     if not metrics or metrics - sent.keys():
         return metrics - sent.keys() or {"no metric"}
-    dimensions = set(re.findall(r"customDimensions\.(\w+)", query))
+    dimensions = set(re.findall(r'customDimensions\["([\w.]+)"\]', query))
     lacking = {each for each in dimensions for name in metrics if each not in sent[name]}
-    for alias, dimension in re.findall(r"(\w+) = tostring\(customDimensions\.(\w+)\)", query):
+    for alias, dimension in re.findall(
+        r'(\w+) = tostring\(customDimensions\["([\w.]+)"\]\)', query
+    ):
         known = {value for name in metrics for value in sent[name].get(dimension, ())}
         for values in re.findall(rf"\b{alias} (?:==|in) (\(.*?\)|{TEXT})", query):
             lacking |= set(re.findall(r'"(.*?)"', values)) - known
@@ -130,7 +139,7 @@ def lacking_in_prometheus(query: str, emitted: Received) -> Set[str]:
         lacking |= {label for label in grouped if label not in labels_of(name, series)}
     for name, matchers in braces.findall(query):
         for label, operator, value in re.findall(rf"(\w+)(=~|!=|=)({TEXT})", matchers):
-            sent = {str(point.attributes.get(label)) for point in series.get(name, ())}
+            sent = {str(labels(point).get(label)) for point in series.get(name, ())}
             if name in series and label not in labels_of(name, series):
                 lacking.add(label)
             elif label not in PROMETHEUS_LABELS and operator != "!=":
@@ -147,7 +156,7 @@ def lacking_in_loki(query: str, emitted: Received) -> Set[str]:
         f"{label} {each}"
         for label, value in matchers
         for each in value[1:-1].split("|")
-        if each not in {line.attributes.get(label) for line in emitted.lines}
+        if each not in {line.attributes.get(label.replace("_", ".", 1)) for line in emitted.lines}
     }
 
 
@@ -163,7 +172,11 @@ def series_of(emitted: Received) -> Mapping[str, list[Point]]:
 
 def labels_of(name: str, series: Mapping[str, list[Point]]) -> Set[str]:
     bucket = {"le"} if name.endswith("_bucket") else set()
-    return {*series[name][0].attributes} | PROMETHEUS_LABELS | bucket
+    return set().union(*map(labels, series[name])) | PROMETHEUS_LABELS | bucket
+
+
+def labels(point: Point) -> Mapping[str, Any]:
+    return {name.replace(".", "_"): value for name, value in point.attributes.items()}
 
 
 def translated(point: Point) -> str:
@@ -199,11 +212,14 @@ def test_every_metric_is_on_both_dashboards(emitted: Received) -> None:
     on_grafana = " ".join(grafana_queries("prometheus").values())
     in_workbook = " ".join(kusto_queries().values())
     unseen = {"autoscaler.sample.age"}  # its use is to find out why decisions come late
-    by_requests = {"functions.duration"}  # the host sends the table requests
+    by_host = {
+        "faas.invoke_duration",
+        "autoscaler.lines",
+    }  # it sends the tables requests and traces
     for point in emitted.points:
         if point.name not in unseen:
             assert translated(point) in on_grafana
-        if point.name not in unseen | by_requests:
+        if point.name not in unseen | by_host:
             assert f'"{point.name}"' in in_workbook
 
 

@@ -87,7 +87,7 @@ async def test_gauges_show_the_newest_backlog_and_the_current_and_desired_capaci
     (metric,) = points["autoscaler.metric"]
     assert (metric.value, dict(metric.attributes)) == (
         300,
-        {"resource": "plan-1", "metric": "backlog"},
+        {"autoscaler.resource": "plan-1", "autoscaler.metric": "backlog"},
     )
     assert [p.value for p in points["autoscaler.capacity"]] == [2]
     assert [p.value for p in points["autoscaler.desired"]] == [3]
@@ -116,7 +116,7 @@ async def test_decisions_are_counted_by_outcome_and_guard(measured: Measured) ->
     for _ in range(7):
         await measured.minute(200)
     counted = {
-        (p.attributes["outcome"], p.attributes["guard"]): p.value
+        (p.attributes["autoscaler.outcome"], p.attributes["autoscaler.guard"]): p.value
         for p in measured.points()["autoscaler.decisions"]
     }
     assert counted[("out", "none")] == 1
@@ -138,8 +138,10 @@ async def test_the_lag_of_a_partition_and_the_outcomes_of_its_events_are_measure
     commit = Commit(None, checkpoint, (Effect(0, "kept"),), (letter,), (gap,))
     await store.commit(stream, await store.load(stream), commit)
     points = measured.points()
-    assert [p.value for p in points["ingestion.lag"]] == [90]
-    counted = {p.attributes["outcome"]: p.value for p in points["ingestion.outcomes"]}
+    assert [p.value for p in points["autoscaler.ingestion.lag"]] == [90]
+    counted = {
+        p.attributes["autoscaler.outcome"]: p.value for p in points["autoscaler.ingestion.outcomes"]
+    }
     assert counted == {"effect": 1, "dead_letter": 1, "gap": 3}
 
 
@@ -152,7 +154,7 @@ async def test_the_mode_of_the_breaker_is_a_number(
     store = BreakerStore(MemoryRows(lambda: NOW), "metric_ingest", measured.meter)
     seen = await store.load()
     await store.replace(seen, Breaker(BreakerMode(mode)))
-    assert [point.value for point in measured.points()["ingestion.breaker"]] == [level]
+    assert [point.value for point in measured.points()["autoscaler.ingestion.breaker"]] == [level]
 
 
 async def test_dates_of_the_last_week_are_counted_by_the_state_of_their_latest_run(
@@ -165,8 +167,8 @@ async def test_dates_of_the_last_week_are_counted_by_the_state_of_their_latest_r
         await store.insert(Run("events", day, 1, 1, "t", NOW, state, NOW, NOW))
     await store.ask("events", Demand(NOW.date(), NOW, "nightly run"))
     measured.meter(of_dates("events", await store.read("events")))
-    points = measured.points()["trends.dates"]
-    counted = {point.attributes["state"]: point.value for point in points}
+    points = measured.points()["autoscaler.trends.dates"]
+    counted = {point.attributes["autoscaler.state"]: point.value for point in points}
     assert {state: count for state, count in counted.items() if count} == {
         "requested": 1,
         "failed": 1,

@@ -5,13 +5,24 @@ from __future__ import annotations
 import json
 import re
 import socket
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from opentelemetry import trace
+from opentelemetry.sdk.trace.sampling import (
+    ALWAYS_ON,
+    DEFAULT_OFF,
+    DEFAULT_ON,
+    ParentBasedTraceIdRatio,
+    Sampler,
+    TraceIdRatioBased,
+)
 
 from shared.azure import telemetry as exporting
-from shared.azure.telemetry import Destinations
+from shared.azure.meter import VERSION
+from shared.azure.telemetry import Destinations, unflagged, where
 from shared.values.metering import no_meter
 from shared.wiring.app import App
 from tests.azure.conftest import insights, run
@@ -21,22 +32,30 @@ from tests.bindings.test_function_app import ENVIRON
 GUIDE = Path(__file__).parents[2] / "docs" / "operations.md"
 SENDING = """
 import logging, sys
-from opentelemetry import metrics
+from types import SimpleNamespace
+from opentelemetry import metrics, trace
 from opentelemetry._logs import get_logger_provider
 from shared.azure.telemetry import Destinations, export
 from shared.azure.meter import NAME
+from shared.azure.tracing import Tracer
+from shared.values.metering import no_meter
 
 gauge = metrics.get_meter(NAME).create_gauge("autoscaler.capacity")
 gauge.set(1, {"resource": "before the exporter is there"})
 export(Destinations(sys.argv[1], "", sys.argv[2])).join()
 gauge.set(7, {"resource": "plan-1"})
+by_host = SimpleNamespace(trace_parent=f"00-{1:032x}-{1:016x}-00")
+context = SimpleNamespace(trace_context=by_host, invocation_id="1")
+with Tracer(None, no_meter).invocation("scaler", "pubsub", context, []):
+    pass
+trace.get_tracer_provider().force_flush()
 logging.getLogger("shared.rules").warning("[decided] plan-1: hold")
 for _ in range(3):
     metrics.get_meter_provider().force_flush()
 if sys.argv[2]:
     get_logger_provider().force_flush()
 """
-"""Sends one value of a gauge and one line of the log, and then exports twice more."""
+"""Sends one value of a gauge, one span and one line of the log, and then exports twice more."""
 FAILING = """
 import atexit, logging, sys, time
 from opentelemetry import metrics
@@ -64,7 +83,10 @@ def documented() -> dict[str, set[str]]:
     section = GUIDE.read_text(encoding="utf-8").partition("## Telemetry")[2].partition("\n## ")[0]
     rows = [row.strip("| ").split(" | ") for row in section.splitlines() if row.startswith("| `")]
     return {
-        name: set(re.sub(r"\(.*?\)", "", row[2]).replace(" ", "").split(","))
+        name: {
+            each if "." in each else f"autoscaler.{each}"
+            for each in re.sub(r"\(.*?\)", "", row[2]).replace(" ", "").split(",")
+        }
         for row in rows
         for name in re.findall(r"`([\w.]+)`", row[0])
     }
@@ -92,10 +114,52 @@ def test_application_insights_receives_the_same_metrics_at_the_same_time(
 
 
 def test_log_lines_arrive_over_otlp_with_their_fields(emitted: Received) -> None:
+    spans = {span.span_id for span in emitted.spans if span.name == "decide"}
     decided = [line for line in emitted.lines if line.body.startswith("[decided] plan-1: ")]
-    assert decided
-    for line in decided:
-        assert line.attributes == {"action": "decided", "resource": "plan-1"}
+    assert spans >= {line.span_id for line in decided}
+    (first, *_) = [line for line in decided if "autoscaler.epoch" in line.attributes]
+    fields = {each.removeprefix("autoscaler."): v for each, v in first.attributes.items()}
+    assert first.body.startswith(f"[decided] plan-1: {fields['current']} → {fields['desired']}")
+    told = ("resource", "epoch", "guard", "evidence.rate_source")
+    assert [fields[each] for each in told] == ["plan-1", 1, "none", "estimated from the backlog"]
+    assert fields["value.orders-billing-backlog"] == fields["evidence.backlog"] > 0
+
+
+def test_every_line_of_the_app_has_its_action_and_a_span(emitted: Received) -> None:
+    lines = [line for line in emitted.lines if line.logger.startswith("shared.")]
+    lines = [line for line in lines if not line.body.startswith("[override]")]  # no function did it
+    actions = [re.match(r"\[(\w+)\]", line.body) for line in lines]
+    assert [line.attributes.get("autoscaler.action") for line in lines] == [
+        found and found[1] for found in actions
+    ]
+    assert {"decided", "poison", "dead_lettered", "trends_failed"} <= {
+        found[1] for found in actions if found
+    }
+    assert {span.span_id for span in emitted.spans} >= {line.span_id for line in lines}
+
+
+def test_attributes_have_names_of_the_conventions_or_the_prefix_of_the_app(
+    emitted: Received,
+) -> None:
+    every = [point.attributes for point in emitted.points]
+    every += [line.attributes for line in emitted.lines if line.logger.startswith("shared.")]
+    spans = {span.name: span.attributes for span in emitted.spans}
+    every += [spans[name] for name in ("metric_collector", "scaling_logic", "decide", "scaler")]
+    names = {name for attributes in every for name in attributes}
+    assert {name for name in names if not name.startswith("autoscaler.")} <= {
+        "error.type",
+        "exception.message",
+        "exception.stacktrace",
+        "exception.type",
+        "faas.name",
+        "faas.trigger",
+        "faas.invocation_id",
+    }
+
+
+def test_every_metric_has_a_description_and_a_unit(emitted: Received) -> None:
+    lacking = [each.name for each in emitted.points if not (each.description and each.unit)]
+    assert lacking == []
 
 
 def test_application_insights_receives_log_lines_from_the_host_only(emitted: Received) -> None:
@@ -106,14 +170,14 @@ def test_application_insights_receives_log_lines_from_the_host_only(emitted: Rec
 
 def test_traces_of_calls_to_azure_arrive_at_both_destinations(emitted: Received) -> None:
     call = "QueueClient.get_queue_properties"
-    assert call in emitted.spans
+    assert call in {span.name for span in emitted.spans}
     assert call in json.dumps(emitted.envelopes)
 
 
 def test_standard_settings_of_opentelemetry_apply(emitted: Received) -> None:
     over_otlp = [each for each in emitted.headers if "protobuf" in each["content-type"]]
     assert {each.get("x-tenant") for each in over_otlp} == {"shop"}
-    assert {each["deployment.environment"] for each in emitted.resources} == {"test"}
+    assert {each["deployment.environment.name"] for each in emitted.resources} == {"test"}
 
 
 def test_each_process_has_a_name_of_its_own(emitted: Received) -> None:
@@ -132,11 +196,81 @@ def test_a_gauge_is_exported_once_for_each_time_that_it_is_set(
     destinations = (insights(receiver.url), "") if to_azure else ("", receiver.url)
     run(["-c", SENDING, *destinations], {"OTEL_EXPORTER_OTLP_ENDPOINT": receiver.url})
     received = receiver.received
-    sent = [each["data"]["baseData"]["metrics"][0] for each in received.envelopes]
-    values = [point.value for point in received.points]
+    contents = [each["data"]["baseData"] for each in received.envelopes]
+    sent = [each["metrics"][0] for each in contents if "metrics" in each]
+    values = [point.value for point in received.points if point.name == "autoscaler.capacity"]
     values += [each["value"] for each in sent if each["name"] == "autoscaler.capacity"]
     assert values == [7]
     assert [line.body for line in received.lines] == ["[decided] plan-1: hold"] * (not to_azure)
+
+
+def test_a_trace_is_exported_although_the_host_does_not_export_it(receiver: Receiver) -> None:
+    run(["-c", SENDING, "", receiver.url], {"OTEL_EXPORTER_OTLP_ENDPOINT": receiver.url})
+    assert [span.trace_id.hex() for span in receiver.received.spans] == [f"{1:032x}"]
+
+
+@pytest.mark.parametrize(
+    ("sampler", "sampled"),
+    [
+        (DEFAULT_ON, True),
+        (ALWAYS_ON, True),
+        (ParentBasedTraceIdRatio(1), True),
+        (TraceIdRatioBased(0), False),
+        (DEFAULT_OFF, False),
+    ],
+)
+@pytest.mark.parametrize("flag", [0, 1])
+def test_the_setting_selects_traces_whatever_the_flag_of_the_host_is(
+    sampler: Sampler, flag: int, *, sampled: bool
+) -> None:
+    host = trace.SpanContext(1, 1, is_remote=True, trace_flags=trace.TraceFlags(flag))
+    parent = trace.set_span_in_context(trace.NonRecordingSpan(host))
+    result = unflagged(sampler).should_sample(parent, 1, "scaler")
+    assert result.decision.is_sampled() == sampled
+
+
+AZURE = {
+    "WEBSITE_SITE_NAME": "my-app",
+    "WEBSITE_OWNER_NAME": "sub-1+group-1-WestEuropewebspace-Linux",
+    "WEBSITE_RESOURCE_GROUP": "group-1",
+    "REGION_NAME": "West Europe",
+}
+SITE = "/subscriptions/sub-1/resourceGroups/group-1/providers/Microsoft.Web/sites/my-app"
+NAMED = {"service.name": "my-app", "faas.name": "my-app", "service.version": VERSION}
+IN_AZURE = {"cloud.provider": "azure", "cloud.platform": "azure.functions"}
+PRODUCTION = {**NAMED, **IN_AZURE, "deployment.environment.name": "production"}
+
+
+@pytest.mark.parametrize(
+    ("environ", "expected"),
+    [
+        (
+            AZURE,
+            PRODUCTION
+            | {"cloud.region": "West Europe", "cloud.account.id": "sub-1"}
+            | {"cloud.resource_id": SITE},
+        ),
+        ({"WEBSITE_SITE_NAME": "my-app"}, PRODUCTION),
+        (
+            {},
+            {
+                "service.name": "app-service-autoscaler",
+                "faas.name": "app-service-autoscaler",
+                "service.version": VERSION,
+                "deployment.environment.name": "development",
+            },
+        ),
+    ],
+)
+def test_the_resource_says_what_runs_and_where(
+    environ: dict[str, str], expected: dict[str, str]
+) -> None:
+    assert where(environ) == expected
+
+
+def test_the_version_is_that_of_the_package() -> None:
+    project = tomllib.loads((GUIDE.parents[1] / "pyproject.toml").read_text())["project"]
+    assert project["version"] == VERSION
 
 
 # --- receivers that do not work ---------------------------------------------------------------
@@ -181,7 +315,8 @@ def test_a_receiver_that_never_replies_does_not_keep_the_process_alive(silent: s
 def test_one_destination_works_although_the_other_is_set_wrong(receiver: Receiver) -> None:
     settings = {"OTEL_EXPORTER_OTLP_ENDPOINT": receiver.url}
     run(["-c", SENDING, "not a connection string", receiver.url], settings)
-    assert [point.value for point in receiver.received.points] == [7]
+    points = [point for point in receiver.received.points if point.name == "autoscaler.capacity"]
+    assert [point.value for point in points] == [7]
 
 
 # --- the settings -----------------------------------------------------------------------------
@@ -205,7 +340,7 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[Destinations]:
         ),
         (
             {"APPLICATIONINSIGHTS_CONNECTION_STRING": "I=1", "WEBSITE_SITE_NAME": "my-app"},
-            [Destinations("I=1", service_name="my-app")],
+            [Destinations("I=1", attributes=where({"WEBSITE_SITE_NAME": "my-app"}))],
         ),
         (
             {

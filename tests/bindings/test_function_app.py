@@ -353,11 +353,12 @@ async def test_a_resource_that_does_not_end_is_left_to_a_message_of_its_own() ->
     texts = [encode_metric(Metric(name, "b", MetricValue(NOW, 1))) for name in PLANS * 9]
     hanging, done = set[str](), list[str]()
 
-    async def process(samples: Samples) -> None:
+    async def process(samples: Samples) -> str | None:
         if samples.resource_name == "plan-1":
             hanging.add(samples.resource_name)
             await asyncio.Event().wait()
         done.append(samples.resource_name)
+        return None
 
     (body,) = together(texts, 100)
     actions, failed = await process_message(body, process, 0.1)

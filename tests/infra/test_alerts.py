@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 from unittest.mock import Mock
 
 import pytest
+import yaml
 
 from local.functions_host.schedule import parse_schedule
 from local.twins.autoscaling import MemoryCapacityControl, MemoryReader, MemoryStateStore
@@ -149,6 +150,57 @@ def test_the_alert_on_dead_letters_fires_from_the_first_and_reaches_the_people()
     assert [properties[each] for each in stated] == [2, True, ["bus.id"], "PT5M", "PT5M"]
     actions = properties["actions"]
     assert (actions.over, actions.body) == ("actionGroupIds", {"actionGroupId": "id"})
+
+
+# --- the same alerts for Prometheus ---------------------------------------------------------------
+
+PROMETHEUS = {
+    each["alert"]: each
+    for each in yaml.safe_load((ROOT / "infra/grafana/alerts.yaml").read_text())["groups"][0][
+        "rules"
+    ]
+}
+SEVERITIES = {1: "critical", 2: "warning"}
+DURATION = "faas_invoke_duration_seconds_count"
+FAILED = f'{DURATION}{{error_type!=""}}'
+
+
+def grown(series: str, minutes: int) -> str:
+    """How much a counter has grown. The first value of a new process counts in full."""
+    return f"clamp_min({series} - ({series} offset {minutes}m or 0 * {series}), 0)"
+
+
+def in_prometheus(alert: Mapping[str, Any]) -> str:
+    """The expression that fires when the query of the alert fires."""
+    minutes, above, query = alert["minutes"], alert["above"], alert["query"]
+    if query == "requests | where success == false":
+        return f"sum by (job) ({grown(FAILED, minutes)}) > {above}"
+    if runs := re.search(r'name == "(\w+)"', query):
+        of_function = f'{DURATION}{{faas_name=~".+/{runs[1]}"}}'
+        none = f"sum by (job) ({grown(of_function, minutes)}) == {above}"
+        return f"{none} or absent_over_time({of_function}[{minutes}m])"
+    form = LINES.fullmatch(query)
+    assert form is not None
+    actions = re.findall(r'startswith "\[(\w+)\]"', query)
+    series = (
+        f'autoscaler_lines_total{{autoscaler_action{"=~"[: len(actions)]}"{"|".join(actions)}"}}'
+    )
+    by = "sum by (job, autoscaler_resource)"
+    if form[2] is None:
+        return f"{by} ({grown(series, minutes)}) > {above}"
+    counted = f"({by} ({grown(series, 1)}) > 0)[{minutes}m:1m]"
+    return f"count_over_time({counted}) >= {form[2]}"
+
+
+def test_prometheus_has_the_same_alerts_with_the_same_thresholds() -> None:
+    declared = {each["name"]: each for each in MONITORING.named("alerts").value}
+    assert PROMETHEUS.keys() == declared.keys()
+    for name, alert in declared.items():
+        rule = PROMETHEUS[name]
+        assert rule["expr"] == in_prometheus(alert), name
+        assert rule["labels"] == {"severity": SEVERITIES[alert["severity"]]}, name
+        assert rule["annotations"] == {"description": alert["description"]}, name
+        assert "for" not in rule, "the window is in the expression"
 
 
 # --- the lines that an alert counts ---------------------------------------------------------------

@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import StrEnum
+from typing import Any
 
 from shared.autoscaling.deciding.guards import (
     GUARDS,
@@ -128,6 +129,20 @@ class LogEntry:
     """The time of the first of them."""
     set_back: int = 0
     """How often the clock of the store was set back before this decision."""
+
+    @property
+    def guard(self) -> str:
+        """The guard that limited the capacity last, or ``none``."""
+        return self.limited_by[-1] if self.limited_by else "none"
+
+    @property
+    def fields(self) -> dict[str, Any]:
+        """The fields of a log line about the entry. What is not known is left out."""
+        fields = {name: getattr(self, name) for name in ("epoch", "current", "desired")}
+        fields |= {"guard": self.guard} if self.kind is EntryKind.DECISION else {}
+        fields |= {f"value.{name}": each[-1].value for name, each in self.samples.items()}
+        fields |= {f"evidence.{name}": each for name, each in self.evidence.items()}
+        return {name: each for name, each in fields.items() if each is not None}
 
     def after(self, before: LogEntry | None) -> LogEntry:
         """The entry with the count of its repetitions. ``before`` is the decision before it.

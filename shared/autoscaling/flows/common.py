@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
 from functools import partial
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from shared.autoscaling.acting.activation import Standing, told
 from shared.autoscaling.errors import BadMessage, StateConflict, StateUnreadable, UnknownResource
@@ -122,11 +122,11 @@ async def work_through(
 
 
 def log_action(
-    log: logging.Logger, action: str, resource_name: str, text: str, level: int = logging.INFO
+    log: logging.Logger, action: str, name: str, text: str, level: int = logging.INFO, **more: Any
 ) -> None:
-    """Log ``[action] resource: text``, with the action and the resource as fields."""
-    fields = {"action": action, "resource": resource_name}
-    log.log(level, "[%s] %s: %s", action, resource_name, text, extra=fields)
+    """Log ``[action] resource: text``, with the action, the resource and ``more`` as fields."""
+    extra = {**more, "action": action, "resource": name}
+    log.log(level, "[%s] %s: %s", action, name, text, extra=extra)
 
 
 def log_standing(log: logging.Logger, snapshot: Snapshot, stands: Standing) -> None:

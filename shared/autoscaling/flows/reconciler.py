@@ -110,7 +110,9 @@ class Reconciler:
         log_standing(log, snapshot, stands)
         stalled = desired.given_up is not None or (desired.pending and desired.reached is not None)
         level = WARNING if stalled and entry.kind is not EntryKind.PROGRESS else INFO
-        log_action(log, f"reconciled_{entry.kind}", resource.name, entry.reason, level)
+        log_action(
+            log, f"reconciled_{entry.kind}", resource.name, entry.reason, level, **entry.fields
+        )
         return reconciliation.action
 
     async def _limited(self, resource: Resource, fresh_seconds: float) -> ScaleAction | None:

@@ -136,7 +136,8 @@ class Scaler:
         state = snapshot.state.with_desired(settled)
         if kind is None:
             await self.store.commit(snapshot, state)
-            log_action(log, "action_accepted", resource.name, settlement.reason)
+            told = {"epoch": settled.epoch, "desired": settled.target}
+            log_action(log, "action_accepted", resource.name, settlement.reason, **told)
             return None
         reason = f"{OUTCOMES.get(kind, '')}{settlement.reason}"
         written = entry(resource, settled, kind, now, reason)
@@ -182,4 +183,4 @@ class Scaler:
 def _log(written: LogEntry) -> None:
     level = logging.WARNING if written.kind is EntryKind.FAILED else logging.INFO
     text = f"epoch {written.epoch} to {written.desired}: {written.reason}"
-    log_action(log, f"action_{written.kind}", written.resource_name, text, level)
+    log_action(log, f"action_{written.kind}", written.resource_name, text, level, **written.fields)

@@ -19,6 +19,7 @@ from shared.autoscaling.deciding.samples import samples_of
 from shared.autoscaling.declaring import Limits
 from shared.autoscaling.errors import BadMessage
 from shared.autoscaling.flows.common import (
+    T,
     declared_samples,
     find,
     log_action,
@@ -45,9 +46,9 @@ BUDGET_SECONDS = 60
 
 async def process_message(
     body: str,
-    process: Callable[[Samples], Awaitable[ScaleAction | None]],
+    process: Callable[[Samples], Awaitable[T | None]],
     budget_seconds: float = BUDGET_SECONDS,
-) -> tuple[list[ScaleAction], list[str]]:
+) -> tuple[list[T], list[str]]:
     """Process the samples of a message, and return the actions to send. If the message is for many
     resources, those that fail do not affect the others: their messages are the second result, and
     are to be sent again, each alone.
@@ -57,7 +58,7 @@ async def process_message(
         action = await process(decode_samples(body))
         return [action] if action else [], []
 
-    async def work(text: str) -> ScaleAction | None:
+    async def work(text: str) -> T | None:
         return await process(decode_samples(text))
 
     actions, left, why = await work_through(texts, work, budget_seconds)
@@ -167,7 +168,7 @@ async def _attempt(
     is_due = _is_reading_due(step.state, step.accepted, now)
     if step.decision is None:
         return None, is_due
-    _log(step.decision, within_plan(resource, step.state).limits)
+    _log(step.decision, entries, within_plan(resource, step.state).limits)
     if not step.decision.applies or step.state.desired is None:
         return None, is_due
     return action_of(resource.name, step.state.desired), False
@@ -246,9 +247,10 @@ def _entry(step: Transition, decision: Decision, metric: Metric) -> LogEntry:
     )
 
 
-def _log(decision: Decision, limits: Limits) -> None:
+def _log(decision: Decision, written: Sequence[LogEntry], limits: Limits) -> None:
     text = f"{decision.current} → {decision.desired}: {decision.reason}"
-    log_action(log, "decided", decision.resource_name, text)
+    fields = next((each.fields for each in written if each.kind is EntryKind.DECISION), {})
+    log_action(log, "decided", decision.resource_name, text, **fields)
     if held_at_maximum(decision.current, decision.candidates, limits):
         text = f"the maximum is {limits.maximum}, and the rules recommend no less"
         log_action(log, "held_at_maximum", decision.resource_name, text)

@@ -28,8 +28,7 @@ def measured(
 
 def _of_decision(entry: LogEntry, state: ScalingState) -> Iterator[Measurement]:
     resource = {"resource": entry.resource_name}
-    guard = entry.limited_by[-1] if entry.limited_by else "none"
-    yield "autoscaler.decisions", 1, {**resource, "outcome": _outcome(entry), "guard": guard}
+    yield "autoscaler.decisions", 1, {**resource, "outcome": _outcome(entry), "guard": entry.guard}
     if entry.current is not None and entry.desired is not None:
         yield "autoscaler.capacity", entry.current, resource
         yield "autoscaler.desired", entry.desired, resource

@@ -133,4 +133,4 @@ def _time(text: str | None) -> datetime | None:
 
 
 def of_breaker(name: str, mode: BreakerMode) -> Iterator[Measurement]:
-    yield "ingestion.breaker", LEVELS[mode], {"breaker": name}
+    yield "autoscaler.ingestion.breaker", LEVELS[mode], {"breaker": name}

@@ -362,7 +362,7 @@ def check_number(letter: DeadLetter, effect: Effect) -> None:
 def of_commit(stream: Stream, commit: Commit, committed_at: datetime) -> Iterator[Measurement]:
     partition = {"hub": stream.hub, "partition": stream.partition_id}
     lag = (committed_at - commit.checkpoint.enqueued_at).total_seconds()
-    yield "ingestion.lag", max(lag, 0), partition
+    yield "autoscaler.ingestion.lag", max(lag, 0), partition
     aside = set_aside_among(commit.effects)
     counts = {
         "effect": len(commit.effects) - aside,
@@ -372,4 +372,4 @@ def of_commit(stream: Stream, commit: Commit, committed_at: datetime) -> Iterato
     }
     for outcome, count in counts.items():
         if count:
-            yield "ingestion.outcomes", count, {**partition, "outcome": outcome}
+            yield "autoscaler.ingestion.outcomes", count, {**partition, "outcome": outcome}

@@ -175,4 +175,4 @@ def of_dates(dataset: str, ledger: Ledger) -> Iterator[Measurement]:
     days = [day for day in ledger.days.values() if day.date >= since]
     states = Counter(str(day.latest.state) if day.latest else REQUESTED for day in days)
     for state in (REQUESTED, *map(str, RunState)):
-        yield "trends.dates", states[state], {"dataset": dataset, "state": state}
+        yield "autoscaler.trends.dates", states[state], {"dataset": dataset, "state": state}
