@@ -33,7 +33,7 @@ OF_THE_HOST = ("code", "clientid")
 
 JsonSchema = dict[str, Any]
 KEYWORDS = (
-    *("type", "enum", "minLength", "maxLength", "pattern", "minimum", "maximum"),
+    *("type", "format", "enum", "minLength", "maxLength", "pattern", "minimum", "maximum"),
     *("default", "examples", "description"),
 )
 """What is told of a field."""
@@ -52,22 +52,18 @@ Name = Annotated[str, described(LINE_PATTERN, LENGTH_MAX)]
 ones."""
 
 
+FIRST_TIME, LAST_TIME = datetime(1970, 1, 1, tzinfo=UTC), datetime(9000, 1, 1, tzinfo=UTC)
+"""Earlier and later times count as these, because some of them have no equivalent in UTC."""
+
+
 def _time(text: Any) -> datetime:
-    time = datetime.fromisoformat(text)
-    return time.replace(tzinfo=UTC) if time.tzinfo is None else time
+    time = datetime.fromisoformat(str(text).upper())
+    time = time.replace(tzinfo=UTC) if time.tzinfo is None else time
+    return min(max(time, FIRST_TIME), LAST_TIME)
 
 
 Time = Annotated[
-    datetime,
-    BeforeValidator(_time),
-    WithJsonSchema(
-        {
-            "type": "string",
-            "minLength": 1,
-            "maxLength": 40,
-            "examples": ["2026-03-01", "2026-03-01T12:00:00Z"],
-        }
-    ),
+    datetime, BeforeValidator(_time), WithJsonSchema({"type": "string", "format": "date-time"})
 ]
 """An ISO 8601 time. One without an offset is in UTC."""
 
@@ -111,6 +107,8 @@ def rule(schema: JsonSchema) -> str:
     match schema:
         case {"enum": choices}:
             return f"one of {', '.join(choices)}"
+        case {"format": "date-time"}:
+            return "an ISO 8601 time, such as 2026-03-01T12:00:00Z"
         case {"type": "boolean"}:
             return "true or false"
         case {"type": "integer", "minimum": low, "maximum": high}:

@@ -144,7 +144,7 @@ async def test_a_point_has_the_highest_value_of_its_step_and_every_change_has_a_
             "resources/plan-1/decisions",
             {"since": "noon"},
             400,
-            "2026-03-01 or 2026-03-01T12:00:00Z",
+            "an ISO 8601 time, such as 2026-03-01T12:00:00Z",
         ),
         ("resources/plan-1/history", {"hours": "nan"}, 400, "a number from 0.01 to 72"),
     ],
