@@ -23,7 +23,7 @@ from shared.settings import SettingsError, parse
 from shared.settings.connections import HOST_STORAGE
 from shared.settings.ingestion import EVENT_HUB
 from shared.web import board, page, samples_http
-from shared.web.http import Reply, Request
+from shared.web.http import Reply, Request, encoded
 from shared.web.operation import Operation
 from shared.wiring.app import App
 from shared.wiring.checks import PROCESSING_CONNECTION as SERVICE_BUS
@@ -268,7 +268,7 @@ def _answering(
     operation: Operation, part: Callable[[], Any]
 ) -> Callable[[func.HttpRequest], Awaitable[func.HttpResponse]]:
     async def answer(req: func.HttpRequest) -> func.HttpResponse:
-        return _response(await operation(_request(req), part()))
+        return _response(await operation(_request(req), part()), req)
 
     answer.__name__ = operation.name
     return answer
@@ -334,11 +334,12 @@ def _request(request: func.HttpRequest) -> Request:
     )
 
 
-def _response(reply: Reply) -> func.HttpResponse:
+def _response(reply: Reply, request: func.HttpRequest) -> func.HttpResponse:
+    body, headers = encoded(reply, request.headers.get("accept-encoding", ""))
     return func.HttpResponse(
-        reply.body,
+        body,
         status_code=reply.status,
-        headers=dict(reply.headers),
+        headers=dict(headers),
         mimetype=reply.content_type,
     )
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 import json
+import re
 from collections.abc import Awaitable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -16,6 +18,9 @@ NO_LENGTH = (
     "content-length: is missing. Send the body with its length and not in chunks, "
     "because the Functions host passes on no body without a length"
 )
+COMPRESSED_FROM = 2_000
+"""A shorter body would hardly save a packet."""
+GZIP = re.compile(r"\bgzip\b(?!\s*;\s*q\s*=\s*0(?:\.0*)?\s*(?:,|$))", re.IGNORECASE)
 EMPTY: Mapping[str, str] = MappingProxyType({})
 
 
@@ -67,6 +72,15 @@ class Reply:
     body: str
     content_type: str = "application/json"
     headers: Mapping[str, str] = field(default_factory=lambda: SECURITY_HEADERS)
+
+
+def encoded(reply: Reply, accepted: str) -> tuple[bytes, Mapping[str, str]]:
+    """The body and the headers of a reply. A long body is compressed if the header Accept-Encoding
+    allows gzip. Azure Functions compresses nothing."""
+    body, headers = reply.body.encode(), {**reply.headers, "Vary": "Accept-Encoding"}
+    if len(body) < COMPRESSED_FROM or not GZIP.search(accepted):
+        return body, headers
+    return gzip.compress(body, compresslevel=6), {**headers, "Content-Encoding": "gzip"}
 
 
 def json_reply(value: Any, status: int = 200) -> Reply:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import logging
 from typing import Any
@@ -21,7 +22,7 @@ from shared.ingestion.errors import (
 from shared.web.board import HistoryHours, OverrideGiven
 from shared.web.dead_letters_http import OfPage, Older, Place
 from shared.web.given import Given, in_body, in_path, in_query
-from shared.web.http import Refused, Request
+from shared.web.http import Refused, Reply, Request, encoded
 from shared.web.operation import Operation, operation
 from shared.web.page import OfDashboard
 from tests.builders import NOW
@@ -30,6 +31,30 @@ from tests.builders import NOW
 def in_json(fields: Any) -> Request:
     body = json.dumps(fields).encode()
     return Request(headers={"content-type": "application/json"}, body=body)
+
+
+@pytest.mark.parametrize(
+    ("accepted", "length", "compressed"),
+    [
+        ("gzip, deflate, br", 5000, True),
+        ("br;q=1.0, GZIP;q=0.8", 5000, True),
+        ("gzip", 500, False),
+        ("", 5000, False),
+        ("deflate, br", 5000, False),
+        ("gzip;q=0", 5000, False),
+        ("gzip; q=0.0, br", 5000, False),
+        ("gzip;q=0.5", 5000, True),
+    ],
+)
+def test_a_long_reply_is_compressed_for_a_caller_that_accepts_it(
+    accepted: str, length: int, compressed: bool
+) -> None:
+    reply = Reply(200, "ü" * length)
+    body, headers = encoded(reply, accepted)
+    assert ("Content-Encoding" in headers, len(body) < length) == (compressed, compressed)
+    assert (gzip.decompress(body) if compressed else body).decode() == reply.body
+    assert headers["Vary"] == "Accept-Encoding"
+    assert headers.items() >= reply.headers.items()
 
 
 def refusal(read: Any, request: Request, model: type[Given]) -> str:
