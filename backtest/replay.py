@@ -63,6 +63,8 @@ def feeds(resource: Resource, arena: Arena) -> Mapping[str, Feed]:
 def _feed(resource: Resource, name: str, arena: Arena) -> Feed:
     if arena.cpu:
         return "cpu" if is_cpu(resource.metrics[name], resource) else "0"
+    if arena.cpu_percent and is_cpu(resource.metrics[name], resource):
+        return "cpu"
     if name == resource.throughput.completed_metric:
         return "finished"
     if name == resource.throughput.incoming_metric:
@@ -291,6 +293,7 @@ def replay_workload(
     steps, step = arena.steps_per_minute, timedelta(seconds=arena.sample_seconds)
     world = world_of(arena, workload.arrivals, steps)
     items, queue, plan, capacity = world.items.tolist(), Queue(world), app.plan, list[int]()
+    idle, busy = arena.cpu_percent or (0.0, 100.0)
     for minute, now in enumerate(workload.starts):
         if minute % PROGRESS_MINUTES == 0:
             progress(PROGRESS_MINUTES)
@@ -299,7 +302,8 @@ def replay_workload(
             app.begin(at, now)
             capacity.append(plan.capacity)
             backlog = queue.serve(at, plan.capacity)
-            seen = Seen(backlog, queue.finished, items[at], queue.cpu)
+            cpu = idle + (busy - idle) / 100 * queue.cpu
+            seen = Seen(backlog, queue.finished, items[at], cpu)
             passed = passed.then(seen)
             now += step  # noqa: PLW2901
             app.end(at, now, seen, _whole(passed, steps) if at % steps == steps - 1 else None)

@@ -1,0 +1,294 @@
+"""What a month of a plan cost, what others would have cost, and how sure that is.
+
+Everybody is judged in one arena with the rate and the start-up time that the month shows. What was
+paid comes from the recorded instances and the recorded backlog; nothing of it is modelled.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from backtest.arena import ARENAS, Arena, Floats, Schedule
+from backtest.audit_model import RESAMPLES, SEED, Findings
+from backtest.audit_month import DAY_MINUTES, Month
+from backtest.autoscale_setting import PLAN, Converted, convert
+from backtest.clairvoyant import clairvoyant
+from backtest.errors import BacktestError
+from backtest.import_autoscale import call, resource_of, written
+from backtest.lower_bound import lower_bound
+from backtest.outcome import Course, course, course_with
+from backtest.progress import Progress
+from backtest.replay import COUNTS, TIMING, Replay, replay
+from backtest.rules_file import Rules
+from backtest.study import RULES, Study, no_verdict, unjudged
+from shared.autoscaling import AppServicePlan, AzureMonitorMetric, Limits, Resource
+from shared.autoscaling.sources import ServiceBusQueue, ServiceBusSubscription, Source
+
+PAID, OLD, OWN, BEST = "paid", "built-in, replayed", "your rules", "best possible"
+DAYS_MIN = 5
+"""Fewer whole days are not resampled."""
+WHOLE_DAY_SHARE = 0.9
+MODEL_ERROR_MAX = 0.1
+"""If what is replayed differs by more from what was paid, the replay does not count."""
+WORTH_SHARE, LATE_SHARE = 0.05, 0.001
+"""A saving, and late minutes that are avoided, that are worth a change."""
+RULES_TEXT = '''"""Rules of {name}, written by `python -m backtest audit`."""
+
+from collections.abc import Sequence
+
+from shared.autoscaling import (
+    AppServicePlan,
+    Goal,
+    Limits,
+    Mode,
+    QueueAge,
+    Resource,
+    {source},
+    Threshold,
+    Throughput,
+)
+from shared.settings import Settings
+
+
+def resources(settings: Settings) -> Sequence[Resource]:
+    """The resources to scale."""
+    return [
+        Resource(
+            name={name!r},
+            target={target},
+            metrics={{"backlog": {metric}}},
+            policy=QueueAge("backlog", until_known=Threshold("backlog", {upper}, {lower})),
+            limits={limits},
+            goal=Goal(age_limit_minutes={age_limit}),
+            throughput=Throughput({throughput}),  # {evidence}
+            mode=Mode.DRY_RUN if settings.dry_run else Mode.ACTIVE,
+        )
+    ]
+'''
+
+
+class _Length(AzureMonitorMetric):
+    """The length of the queue or topic, as minutes of Azure Monitor."""
+
+    counts_backlog = True
+
+
+@dataclass(frozen=True)
+class Audit:
+    found: Findings
+    study: Study
+    rules_text: str
+    not_replayed: str = ""
+    """Why the old setting was not replayed; empty if it was."""
+
+    @property
+    def courses(self) -> Mapping[str, Course]:
+        return {**self.study.courses, BEST: self.study.clairvoyant}
+
+    @cached_property
+    def model_error(self) -> float | None:
+        """Paid against replayed: by how much the replay needs more instance-hours than were paid.
+        None without a replay."""
+        if OLD not in self.courses:
+            return None
+        return float(self.courses[OLD].by_minute.sum() / self.courses[PAID].by_minute.sum() - 1)
+
+    @cached_property
+    def reference(self) -> str:
+        """With what the rules are compared: the replay of the setting if it is true to the month,
+        because both then have the same errors."""
+        error = self.model_error
+        return OLD if error is not None and abs(error) <= MODEL_ERROR_MAX else PAID
+
+    @cached_property
+    def _day(self) -> Schedule:
+        """The day of each minute."""
+        starts = self.found.workload.starts
+        return np.array([(start - starts[0]).days for start in starts])
+
+    @cached_property
+    def _weights(self) -> Floats | None:
+        """How often each day counts in each resampled month; None if there are too few days."""
+        minutes = np.bincount(self._day)
+        whole = np.flatnonzero(minutes >= WHOLE_DAY_SHARE * DAY_MINUTES)
+        if len(whole) < DAYS_MIN:
+            return None
+        counts = np.zeros((RESAMPLES, len(minutes)))
+        random, each = np.random.default_rng(SEED), np.full(len(whole), 1 / len(whole))
+        counts[:, whole] = random.multinomial(len(whole), each, RESAMPLES)
+        return counts * (minutes.sum() / (counts @ minutes))[:, None]
+
+    def resampled_hours(self, name: str) -> Floats | None:
+        """The instance-hours of each resampled month."""
+        if self._weights is None:
+            return None
+        hours: Floats = self._weights @ np.bincount(self._day, self.courses[name].by_minute / 60)
+        return hours
+
+    @cached_property
+    def saving(self) -> tuple[float, float, float]:
+        """The share of instance-hours that the default rule saves, with its 90 % interval. Without
+        enough days, the interval is everything."""
+        before, after = (self.courses[n].by_minute.sum() for n in (self.reference, RULES))
+        some, other = self.resampled_hours(self.reference), self.resampled_hours(RULES)
+        low, high = -np.inf, np.inf
+        if some is not None and other is not None:
+            low, high = np.percentile(1 - other / some, (5, 95))
+        return float(1 - after / before), float(low), float(high)
+
+    def late(self, name: str) -> int:
+        return int((self.courses[name].late_work > 0).sum())
+
+    @property
+    def verdict(self) -> str:
+        share, low, _ = self.saving
+        before, after = self.late(self.reference), self.late(RULES)
+        minutes = LATE_SHARE * self.found.workload.minutes
+        hours = f"{abs(share):.1%} {'fewer' if share >= 0 else 'more'} instance-hours"
+        told = f"{before:,} late minutes become {after:,}, with {hours}"
+        if before - after > minutes:
+            return f"A change is worth it: {told}."
+        if low >= WORTH_SHARE and after - before <= minutes:
+            return f"A change is worth it: {hours}, and {before:,} late minutes become {after:,}."
+        if share >= WORTH_SHARE and after - before <= minutes:
+            return f"Built-in autoscale may be good enough: {told}, and the saving is not sure."
+        return f"Built-in autoscale is good enough: {told}."
+
+    def worst_hours(self, count: int = 5) -> Iterator[tuple[int, int]]:
+        """First minute and end of the hours with the most late minutes, then the oldest messages,
+        as paid."""
+        starts = self.found.workload.starts
+        hour = np.array([start.replace(minute=0).timestamp() for start in starts])
+        edges = np.flatnonzero(np.diff(hour, prepend=np.nan, append=np.nan))
+        paid = self.courses[PAID]
+        spans = [(int(a), int(b)) for a, b in zip(edges, edges[1:], strict=False)]
+        spans.sort(key=lambda s: (
+            -int((paid.late_work[slice(*s)] > 0).sum()), -float(paid.age_minutes[slice(*s)].max())
+        ))  # fmt: skip
+        yield from spans[:count]
+
+
+def audit(
+    found: Findings,
+    own: Rules | None,
+    age_limit_minutes: int,
+    subscription: str,
+    progress: Progress,
+) -> Audit:
+    """Judge what was paid, the setting, the default rule and the user's rules in one arena."""
+    month = found.month
+    converted = convert(month.setting) if month.setting else None
+    arena = _arena(found, converted, age_limit_minutes)
+    arrivals, notices = found.workload.arrivals, list[str]()
+    text = _rules_text(found, arena, subscription)
+    courses: dict[str, Course] = {
+        PAID: course_with(arena, arrivals, found.counted, found.backlog)
+    }
+
+    def play(name: str, resource: Resource, timing: Any = TIMING, **changes: Any) -> Replay:
+        with progress.task(name, found.workload.minutes):
+            its = replace(arena, **changes)
+            done = replay(its, found.workload, resource, timing, progress.advance)
+        courses[name] = course(its, arrivals, done.capacity)
+        return done
+
+    why = "the month has no autoscale setting"
+    if converted is not None:
+        old = _as_azure_reads(resource_of(written(converted)), month.entity)
+        blind = unjudged(old, arena)
+        why = f"the setting also reads {', '.join(blind)}, and the month has no data of it"
+        notices += [f"not converted from the setting: {each}" for each in converted.left_out]
+        if not blind:
+            why = ""
+            play(OLD, old, sample_seconds=60)
+    done = play(RULES, resource_of(text))
+    if own is not None:
+        if blind := unjudged(own.resource, arena):
+            raise BacktestError(f"--compare: {no_verdict(blind, arena)}")
+        play(OWN, own.resource, own.timing)
+    with progress.task(BEST, 2 * found.workload.minutes):
+        best = course(arena, arrivals, clairvoyant(arena, arrivals))
+        bound = lower_bound(arena, arrivals, progress.advance)
+    study = Study(
+        workload=found.workload,
+        arena=arena,
+        rules=Rules(resource_of(text), TIMING),
+        replay=done,
+        courses=courses,
+        clairvoyant=best,
+        J_lp=bound,
+        notices=(*found.workload.notices, *notices),
+        mine="the default rule",
+    )
+    return Audit(found, study, text, why)
+
+
+def _arena(found: Findings, converted: Converted | None, age_limit_minutes: int) -> Arena:
+    """With the limits of the setting, or else those of what was paid."""
+    profiles = (converted.default, *converted.profiles) if converted else ()
+    counted = [int(found.counted.min()), int(found.counted.max())]
+    low = min((each.limits.minimum for each in profiles), default=counted[0])
+    high = max((each.limits.maximum for each in profiles), default=counted[1])
+    return Arena(
+        instance_rate=found.rate.value,
+        dead_time_minutes=round(found.start_up.value),
+        age_limit_minutes=age_limit_minutes,
+        min_instances=low,
+        max_instances=high,
+        cpu_percent=found.cpu,
+        start_instances=int(np.clip(found.counted[0], low, high)),
+        service_learned=not found.rate.sure,
+        **ARENAS["production"],
+    )
+
+
+def _as_azure_reads(resource: Resource, entity: str) -> Resource:
+    """With the length of the queue or topic as Azure Monitor reads it: each minute, and late."""
+
+    def read(source: Source) -> Source:
+        name = ""
+        if isinstance(source, ServiceBusQueue | ServiceBusSubscription):
+            name = source.place[1] if source.count == "active" else ""
+        elif isinstance(source, AzureMonitorMetric) and source.metric.lower() == "activemessages":
+            found = re.fullmatch("EntityName eq '(.*)'", source.filter)
+            name = found[1].replace("''", "'") if found else ""
+        return _Length(COUNTS.resource_id, "ActiveMessages") if name.lower() == entity else source
+
+    entity = entity.lower()
+    metrics = {name: read(source) for name, source in resource.metrics.items()}
+    return replace(resource, metrics=metrics)
+
+
+def _rules_text(found: Findings, arena: Arena, subscription: str) -> str:
+    """The rules file with the default rule: what is written is what was judged."""
+    month, rate = found.month, found.rate
+    plan = _plan(month)
+    queue = ServiceBusQueue(month.entity)
+    metric = ServiceBusSubscription(month.entity, subscription) if subscription else queue
+    told = f"rate_per_instance_minute={rate.value:.4g}, start_up_minutes={arena.dead_time_minutes}"
+    upper = max(rate.value * arena.age_limit_minutes, 1e-3)
+    return RULES_TEXT.format(
+        name=plan.name,
+        source=type(metric).__name__,
+        target=call(plan),
+        metric=call(metric),
+        upper=f"{upper:.4g}",
+        lower=f"{upper / 10:.4g}",
+        limits=call(Limits(arena.min_instances, arena.max_instances)),
+        age_limit=arena.age_limit_minutes,
+        throughput=told if rate.sure else "",
+        evidence=rate.evidence if rate.sure else "learned, because the month does not show it",
+    )
+
+
+def _plan(month: Month) -> AppServicePlan:
+    found = PLAN.fullmatch(month.plan)
+    if found is None:
+        raise BacktestError(f"plan = {month.plan!r} is not the resource ID of an App Service plan")
+    return AppServicePlan(*found.groups())
