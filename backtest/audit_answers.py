@@ -1,7 +1,8 @@
 """What a month of a plan cost, what others would have cost, and how sure that is.
 
 Everybody is judged in one arena with the rate and the start-up time that the month shows. What was
-paid comes from the recorded instances and the recorded backlog; nothing of it is modelled.
+paid comes from the recorded instances and the recorded backlog; nothing of it is modeled. An
+instance is paid for from its order on, so instances that start count, too.
 """
 
 from __future__ import annotations
@@ -27,7 +28,8 @@ from backtest.progress import Progress
 from backtest.replay import COUNTS, TIMING, Replay, replay
 from backtest.rules_file import Rules
 from backtest.study import RULES, Study, no_verdict, unjudged
-from shared.autoscaling import AppServicePlan, AzureMonitorMetric, Limits, Resource
+from shared.autoscaling import AppServicePlan, AzureMonitorMetric, Cooldown, Limits, Resource
+from shared.autoscaling.azure_monitor.lag import LAG_SECONDS_MAX
 from shared.autoscaling.sources import ServiceBusQueue, ServiceBusSubscription, Source
 
 PAID, OLD, OWN, BEST = "paid", "built-in, replayed", "your rules", "best possible"
@@ -195,7 +197,7 @@ def audit(
         with progress.task(name, found.workload.minutes):
             its = replace(arena, **changes)
             done = replay(its, found.workload, resource, timing, progress.advance)
-        courses[name] = course(its, arrivals, done.capacity)
+        courses[name] = replace(course(its, arrivals, done.capacity), capacity=done.ordered)
         return done
 
     why = "the month has no autoscale setting"
@@ -206,14 +208,16 @@ def audit(
         notices += [f"not converted from the setting: {each}" for each in converted.left_out]
         if not blind:
             why = ""
-            play(OLD, old, sample_seconds=60)
+            play(OLD, old, sample_seconds=60, confirm_seconds=0.0)
     done = play(RULES, resource_of(text))
     if own is not None:
         if blind := unjudged(own.resource, arena):
             raise BacktestError(f"--compare: {no_verdict(blind, arena)}")
         play(OWN, own.resource, own.timing)
     with progress.task(BEST, 2 * found.workload.minutes):
-        best = course(arena, arrivals, clairvoyant(arena, arrivals))
+        schedule = clairvoyant(arena, arrivals)
+        best = course(arena, arrivals, schedule)
+        best = replace(best, capacity=_with_starting(schedule, arena.dead_time_minutes))
         bound = lower_bound(arena, arrivals, progress.advance)
     study = Study(
         workload=found.workload,
@@ -227,6 +231,14 @@ def audit(
         mine="the default rule",
     )
     return Audit(found, study, text, why)
+
+
+def _with_starting(schedule: Schedule, start_up_minutes: int) -> Schedule:
+    """The instances that work or start, if each is ordered just in time."""
+    paid = schedule.copy()
+    for ahead in range(1, start_up_minutes + 1):
+        paid[:-ahead] = np.maximum(paid[:-ahead], schedule[ahead:])
+    return paid
 
 
 def _arena(found: Findings, converted: Converted | None, age_limit_minutes: int) -> Arena:
@@ -249,7 +261,8 @@ def _arena(found: Findings, converted: Converted | None, age_limit_minutes: int)
 
 
 def _as_azure_reads(resource: Resource, entity: str) -> Resource:
-    """With the length of the queue or topic as Azure Monitor reads it: each minute, and late."""
+    """As Azure's autoscale decides: with the length of the queue or topic read each minute and late,
+    a cooldown that begins with the order and not with the next sample, and late metrics in use."""
 
     def read(source: Source) -> Source:
         name = ""
@@ -262,7 +275,15 @@ def _as_azure_reads(resource: Resource, entity: str) -> Resource:
 
     entity = entity.lower()
     metrics = {name: read(source) for name, source in resource.metrics.items()}
-    return replace(resource, metrics=metrics)
+    wait, guards = resource.cooldown, resource.guards
+    seconds = [max(s - 60, 0) for s in (wait.scale_out_seconds, wait.scale_in_seconds)]
+    missing = replace(guards.missing, after_seconds=LAG_SECONDS_MAX)
+    return replace(
+        resource,
+        metrics=metrics,
+        cooldown=Cooldown(*seconds, scale_out_pierces=False),
+        guards=replace(guards, missing=missing, scale_changes_per_hour=10_000),
+    )
 
 
 def _rules_text(found: Findings, arena: Arena, subscription: str) -> str:

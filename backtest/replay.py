@@ -7,7 +7,7 @@ step by step, just as in the flows of ``shared.autoscaling`` but without their s
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from random import Random
 from typing import Literal
@@ -246,6 +246,8 @@ class Replay:
     """What a policy that raised said of itself; each such decision held."""
     false_alarms: int = 0
     """How often the app took its own change of capacity for one made by hand."""
+    ordered: Schedule = field(default_factory=lambda: as_schedule(()))
+    """The instances in each step that work or start, which are those that are paid for."""
 
 
 def in_arena(resource: Resource, arena: Arena) -> Resource:
@@ -293,6 +295,7 @@ def replay_workload(
     steps, step = arena.steps_per_minute, timedelta(seconds=arena.sample_seconds)
     world = world_of(arena, workload.arrivals, steps)
     items, queue, plan, capacity = world.items.tolist(), Queue(world), app.plan, list[int]()
+    ordered = list[int]()
     idle, busy = arena.cpu_percent or (0.0, 100.0)
     for minute, now in enumerate(workload.starts):
         if minute % PROGRESS_MINUTES == 0:
@@ -301,13 +304,16 @@ def replay_workload(
         for at in range(minute * steps, (minute + 1) * steps):
             app.begin(at, now)
             capacity.append(plan.capacity)
+            ordered.append(plan.ordered)
             backlog = queue.serve(at, plan.capacity)
             cpu = idle + (busy - idle) / 100 * queue.cpu
             seen = Seen(backlog, queue.finished, items[at], cpu)
             passed = passed.then(seen)
             now += step  # noqa: PLW2901
             app.end(at, now, seen, _whole(passed, steps) if at % steps == steps - 1 else None)
-    return Replay(as_schedule(capacity), app.orders, app.rule_error, app.false_alarms)
+    return Replay(
+        as_schedule(capacity), app.orders, app.rule_error, app.false_alarms, as_schedule(ordered)
+    )
 
 
 def _whole(minute: Seen, steps: int) -> Seen:
