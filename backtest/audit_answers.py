@@ -124,7 +124,8 @@ class Audit:
         counts = np.zeros((RESAMPLES, len(minutes)))
         random, each = np.random.default_rng(SEED), np.full(len(whole), 1 / len(whole))
         counts[:, whole] = random.multinomial(len(whole), each, RESAMPLES)
-        return counts * (minutes.sum() / (counts @ minutes))[:, None]
+        weights: Floats = counts * (minutes.sum() / (counts @ minutes))[:, None]
+        return weights
 
     def resampled_hours(self, name: str) -> Floats | None:
         """The instance-hours of each resampled month."""
@@ -189,9 +190,7 @@ def audit(
     arena = _arena(found, converted, age_limit_minutes)
     arrivals, notices = found.workload.arrivals, list[str]()
     text = _rules_text(found, arena, subscription)
-    courses: dict[str, Course] = {
-        PAID: course_with(arena, arrivals, found.counted, found.backlog)
-    }
+    courses: dict[str, Course] = {PAID: course_with(arena, arrivals, found.counted, found.backlog)}
 
     def play(name: str, resource: Resource, timing: Any = TIMING, **changes: Any) -> Replay:
         with progress.task(name, found.workload.minutes):
@@ -262,7 +261,7 @@ def _arena(found: Findings, converted: Converted | None, age_limit_minutes: int)
 
 def _as_azure_reads(resource: Resource, entity: str) -> Resource:
     """As Azure's autoscale decides: with the length of the queue or topic read each minute and late,
-    a cooldown that begins with the order and not with the next sample, and late metrics in use."""
+    a cooldown that begins with the order, not with the next sample, and late metrics in use."""
 
     def read(source: Source) -> Source:
         name = ""
@@ -276,12 +275,12 @@ def _as_azure_reads(resource: Resource, entity: str) -> Resource:
     entity = entity.lower()
     metrics = {name: read(source) for name, source in resource.metrics.items()}
     wait, guards = resource.cooldown, resource.guards
-    seconds = [max(s - 60, 0) for s in (wait.scale_out_seconds, wait.scale_in_seconds)]
+    out, back = (max(s - 60, 0) for s in (wait.scale_out_seconds, wait.scale_in_seconds))
     missing = replace(guards.missing, after_seconds=LAG_SECONDS_MAX)
     return replace(
         resource,
         metrics=metrics,
-        cooldown=Cooldown(*seconds, scale_out_pierces=False),
+        cooldown=Cooldown(out, back, scale_out_pierces=False),
         guards=replace(guards, missing=missing, scale_changes_per_hour=10_000),
     )
 

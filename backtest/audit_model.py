@@ -16,7 +16,6 @@ does not, the busiest minutes say what the rate is at least. Neither is sure.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -26,7 +25,8 @@ from numpy.typing import NDArray
 from backtest.arena import Floats, Schedule
 from backtest.audit_month import COUNTS, DAY_MINUTES, Month
 from backtest.errors import BacktestError
-from backtest.workload import FILLED_MINUTES_MAX, MINUTE, Workload, runs
+from backtest.workload import FILLED_MINUTES_MAX, Workload, runs
+from local.demo.trace_samples import MINUTE
 
 START_UP_MAX, STEPS = 20, 2
 """The longest start-up time that is looked for, in minutes, and the steps of a minute."""
@@ -129,7 +129,7 @@ def _kept(
     known = np.isfinite(needed).all(axis=0)
     kept, filled, cut = known.copy(), 0, 0
     for first, end in runs(~known):
-        if 0 < first and end < len(known) and end - first <= FILLED_MINUTES_MAX:
+        if first > 0 and end < len(known) and end - first <= FILLED_MINUTES_MAX:
             kept[first:end], filled = True, filled + end - first
         else:
             cut += end - first
@@ -204,7 +204,7 @@ def _service(
 
 def _working(instances: Floats) -> Floats:
     """For each start-up time in half minutes, the instances that work in each minute."""
-    rows, least = [], instances.copy()
+    rows, least = list[Floats](), instances.copy()
     for back in range(START_UP_MAX + 1):
         if back:
             least = least.copy()
@@ -265,7 +265,9 @@ def _estimate(value: float, resampled: Floats, evidence: str) -> Estimate:
 
 def _by_cpu(slope: float, idle: float, explained: float) -> Estimate:
     value = (100 - idle) / slope
-    said = f"no minute shows a full load. At 100 % CPU, it would be {value:.4g} (R² {explained:.2f})"
+    said = (
+        f"no minute shows a full load. At 100 % CPU, it would be {value:.4g} (R² {explained:.2f})"
+    )
     return Estimate(value, value * explained, value / explained, said, False)
 
 

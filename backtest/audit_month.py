@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from datetime import timedelta
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
@@ -16,7 +15,6 @@ from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, ValidationErro
 
 from backtest.arena import Floats
 from backtest.errors import BacktestError
-from backtest.workload import MINUTE
 from shared.settings.files import read_json
 from shared.values.text import one_line
 
@@ -25,11 +23,6 @@ DAYS_MAX = 90
 DAY_MINUTES = 1440
 BYTES_MAX = 100_000_000
 COUNTS = ("incoming", "completed", "abandoned")
-VERIFIED, FROM_CPU, FROM_FILE = (
-    "ObservedCapacity of the autoscale setting",
-    "the instances in CpuPercentage, not verified",
-    "the file of --instances",
-)
 
 Value = Annotated[float, Field(ge=0, le=1e12, allow_inf_nan=False)] | None
 
@@ -48,8 +41,10 @@ class Month(BaseModel):
     """The resource ID."""
     entity: str
     kind: Literal["queue", "topic"]
-    setting: dict[str, Any] | None = None
-    instances_from: str = VERIFIED
+    setting: dict[str, Any] | list[Any] | None = None
+    """In any form that ``import-autoscale`` reads."""
+    setting_id: str = ""
+    """The resource that counts the instances; empty if the instances are those in the CPU."""
     start: AwareDatetime
     days: int = Field(ge=1, le=DAYS_MAX)
     columns: dict[str, list[Value]]
@@ -72,6 +67,12 @@ class Month(BaseModel):
     @property
     def is_whole(self) -> bool:
         return self.minutes == self.days * DAY_MINUTES
+
+    @property
+    def instances_from(self) -> str:
+        if self.setting_id:
+            return "from ObservedCapacity of the autoscale setting"
+        return "counted in CpuPercentage, not verified"
 
     def column(self, name: str) -> Floats:
         """The values, with NaN for a minute without one."""
@@ -119,7 +120,3 @@ def save_month(month: Month, path: Path) -> None:
 
 def _short(value: float | None) -> float | int | None:
     return value if value is None or value % 1 else int(value)
-
-
-def period(month: Month) -> timedelta:
-    return MINUTE * month.minutes

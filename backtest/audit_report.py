@@ -50,7 +50,7 @@ def _facts(audit: Audit) -> Table:
     table.add_row("completed", f"{found.completed:,.0f}; {abandoned:.1%} as many were abandoned")
     table.add_row("rate", f"{_shown(found.rate)} messages a minute and instance")
     table.add_row("start-up", f"{_shown(found.start_up)} minutes")
-    table.add_row("instances", f"from {month.instances_from}")
+    table.add_row("instances", month.instances_from)
     return table
 
 

@@ -27,7 +27,8 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
         "autoscalers and the best possible schedule. Exit code 1: a safety rule was broken under "
         "--faults. 2: the trace, the rules or the options cannot be used.",
         epilog="python -m backtest tune TRACE... --rules FILE fits the numbers of the rules. "
-        "python -m backtest import-autoscale SETTING.json converts rules of Azure Monitor.",
+        "python -m backtest import-autoscale SETTING.json converts rules of Azure Monitor. "
+        "python -m backtest audit says what a plan in Azure cost, and what other rules would cost.",
     )
     parser.add_argument(
         "trace",

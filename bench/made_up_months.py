@@ -78,6 +78,7 @@ def made_up(world: World, days: int) -> Month:
         entity=QUEUE,
         kind="queue",
         setting=setting_of(world),
+        setting_id=str(setting_of(world)["id"]),
         start=START,
         days=days,
         columns=columns,
