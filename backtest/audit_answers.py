@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from itertools import pairwise
 
 import numpy as np
 
@@ -29,10 +29,13 @@ from backtest.replay import COUNTS, TIMING, Replay, replay
 from backtest.rules_file import Rules
 from backtest.study import RULES, Study, no_verdict, unjudged
 from shared.autoscaling import AppServicePlan, AzureMonitorMetric, Cooldown, Limits, Resource
+from shared.autoscaling.acting.actions import ActionTiming
 from shared.autoscaling.azure_monitor.lag import LAG_SECONDS_MAX
 from shared.autoscaling.sources import ServiceBusQueue, ServiceBusSubscription, Source
 
-PAID, OLD, OWN, BEST = "paid", "built-in, replayed", "your rules", "best possible"
+PAID, OLD, OWN, BEST = "paid", "built-in", "own", "best"
+NAMES = {PAID: "paid", OLD: "built-in, replayed", RULES: "default rule", OWN: "your rules",
+         BEST: "best possible"}  # fmt: skip
 DAYS_MIN = 5
 """Fewer whole days are not resampled."""
 WHOLE_DAY_SHARE = 0.9
@@ -170,7 +173,7 @@ class Audit:
         hour = np.array([start.replace(minute=0).timestamp() for start in starts])
         edges = np.flatnonzero(np.diff(hour, prepend=np.nan, append=np.nan))
         paid = self.courses[PAID]
-        spans = [(int(a), int(b)) for a, b in zip(edges, edges[1:], strict=False)]
+        spans = [(int(a), int(b)) for a, b in pairwise(edges)]
         spans.sort(key=lambda s: (
             -int((paid.late_work[slice(*s)] > 0).sum()), -float(paid.age_minutes[slice(*s)].max())
         ))  # fmt: skip
@@ -185,38 +188,33 @@ def audit(
     progress: Progress,
 ) -> Audit:
     """Judge what was paid, the setting, the default rule and the user's rules in one arena."""
-    month = found.month
-    converted = convert(month.setting) if month.setting else None
+    month, arrivals = found.month, found.workload.arrivals
+    converted, why = _converted(month)
     arena = _arena(found, converted, age_limit_minutes)
-    arrivals, notices = found.workload.arrivals, list[str]()
     text = _rules_text(found, arena, subscription)
-    courses: dict[str, Course] = {PAID: course_with(arena, arrivals, found.counted, found.backlog)}
+    courses = {PAID: course_with(arena, arrivals, found.counted, found.backlog)}
 
-    def play(name: str, resource: Resource, timing: Any = TIMING, **changes: Any) -> Replay:
-        with progress.task(name, found.workload.minutes):
-            its = replace(arena, **changes)
+    def play(name: str, resource: Resource, its: Arena, timing: ActionTiming = TIMING) -> Replay:
+        with progress.task(NAMES[name], found.workload.minutes):
             done = replay(its, found.workload, resource, timing, progress.advance)
         courses[name] = replace(course(its, arrivals, done.capacity), capacity=done.ordered)
         return done
 
-    why = "the month has no autoscale setting"
     if converted is not None:
-        old = _as_azure_reads(resource_of(written(converted)), month.entity)
-        blind = unjudged(old, arena)
-        why = f"the setting also reads {', '.join(blind)}, and the month has no data of it"
-        notices += [f"not converted from the setting: {each}" for each in converted.left_out]
-        if not blind:
-            why = ""
-            play(OLD, old, sample_seconds=60, confirm_seconds=0.0)
-    done = play(RULES, resource_of(text))
+        old = _as_azure_decides(converted, month.entity)
+        if blind := unjudged(old, arena):
+            why = f"it reads {', '.join(blind)} as well, of which the month has no data"
+        else:
+            play(OLD, old, replace(arena, sample_seconds=60))
+    done = play(RULES, resource_of(text), arena)
     if own is not None:
         if blind := unjudged(own.resource, arena):
             raise BacktestError(f"--compare: {no_verdict(blind, arena)}")
-        play(OWN, own.resource, own.timing)
-    with progress.task(BEST, 2 * found.workload.minutes):
+        play(OWN, own.resource, arena, own.timing)
+    with progress.task(NAMES[BEST], found.workload.minutes):
         schedule = clairvoyant(arena, arrivals)
-        best = course(arena, arrivals, schedule)
-        best = replace(best, capacity=_with_starting(schedule, arena.dead_time_minutes))
+        paid = _with_starting(schedule, arena.dead_time_minutes)
+        best = replace(course(arena, arrivals, schedule), capacity=paid)
         bound = lower_bound(arena, arrivals, progress.advance)
     study = Study(
         workload=found.workload,
@@ -226,7 +224,10 @@ def audit(
         courses=courses,
         clairvoyant=best,
         J_lp=bound,
-        notices=(*found.workload.notices, *notices),
+        notices=(
+            *found.workload.notices,
+            *(f"not converted: {each}" for each in (converted.left_out if converted else ())),
+        ),
         mine="the default rule",
     )
     return Audit(found, study, text, why)
@@ -240,12 +241,23 @@ def _with_starting(schedule: Schedule, start_up_minutes: int) -> Schedule:
     return paid
 
 
+def _converted(month: Month) -> tuple[Converted | None, str]:
+    """The autoscale setting, or why there is none to replay."""
+    if month.setting is None:
+        return None, "the month has none"
+    try:
+        converted = convert(month.setting)
+    except BacktestError as error:
+        return None, str(error)
+    off = [note for note in converted.notes if note.startswith("the setting is disabled")]
+    return (None, "it is disabled") if off else (converted, "")
+
+
 def _arena(found: Findings, converted: Converted | None, age_limit_minutes: int) -> Arena:
-    """With the limits of the setting, or else those of what was paid."""
+    """With the limits of the setting, or else from one to the most instances that were paid."""
     profiles = (converted.default, *converted.profiles) if converted else ()
-    counted = [int(found.counted.min()), int(found.counted.max())]
-    low = min((each.limits.minimum for each in profiles), default=counted[0])
-    high = max((each.limits.maximum for each in profiles), default=counted[1])
+    low = min((each.limits.minimum for each in profiles), default=1)
+    high = max((each.limits.maximum for each in profiles), default=int(found.counted.max()))
     return Arena(
         instance_rate=found.rate.value,
         dead_time_minutes=round(found.start_up.value),
@@ -259,9 +271,18 @@ def _arena(found: Findings, converted: Converted | None, age_limit_minutes: int)
     )
 
 
-def _as_azure_reads(resource: Resource, entity: str) -> Resource:
-    """As Azure's autoscale decides: with the length of the queue or topic read each minute and late,
-    a cooldown that begins with the order, not with the next sample, and late metrics in use."""
+def paid_against_replayed(found: Findings) -> float:
+    """By how much the replay of the autoscale setting needs more instance-hours than were paid."""
+    converted = convert(found.month.setting)
+    old = _as_azure_decides(converted, found.month.entity)
+    arena = replace(_arena(found, converted, 5), sample_seconds=60)
+    return float(replay(arena, found.workload, old).ordered.sum() / found.counted.sum() - 1)
+
+
+def _as_azure_decides(converted: Converted, entity: str) -> Resource:
+    """The setting as Azure decides: the length of the queue or topic is read each minute and late,
+    the cooldown begins with the order and not with the next sample, and late metrics are used."""
+    resource, entity = resource_of(written(converted)), entity.lower()
 
     def read(source: Source) -> Source:
         name = ""
@@ -272,7 +293,6 @@ def _as_azure_reads(resource: Resource, entity: str) -> Resource:
             name = found[1].replace("''", "'") if found else ""
         return _Length(COUNTS.resource_id, "ActiveMessages") if name.lower() == entity else source
 
-    entity = entity.lower()
     metrics = {name: read(source) for name, source in resource.metrics.items()}
     wait, guards = resource.cooldown, resource.guards
     out, back = (max(s - 60, 0) for s in (wait.scale_out_seconds, wait.scale_in_seconds))

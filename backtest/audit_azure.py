@@ -89,7 +89,7 @@ class Reader:
         counts = await self._metrics(
             month.namespace, start, OF_ENTITY.values(), f"EntityName eq '{entity}'"
         )
-        columns = {name: _column(counts.get(m, []), a, start) for name, (m, a) in OF_ENTITY.items()}
+        columns = {name: _column(counts[m], a, start) for name, (m, a) in OF_ENTITY.items()}
         cpu = ("CpuPercentage", "average")
         found = await self._metrics(month.plan, start, [cpu], "Instance eq '*'")
         series = [_column([each], "average", start) for each in found["CpuPercentage"]]
@@ -117,11 +117,13 @@ class Reader:
             "top": "1000" if condition else "",
         }
         url = f"{self._endpoint}{resource}/providers/Microsoft.Insights/metrics"
-        body = await self._json(request_of(url, parameters), f"the metrics of {resource}")
-        return {
-            metric["name"]["value"]: [series["data"] for series in metric["timeseries"]]
-            for metric in body["value"]
-        }
+        what = f"the metrics of {resource}"
+        body = await self._json(request_of(url, parameters), what)
+        try:
+            found = {each["name"]["value"]: each["timeseries"] for each in body["value"]}
+            return {name: [series["data"] for series in found[name]] for name, _ in pairs}
+        except (LookupError, TypeError) as error:
+            raise BacktestError(f"{what}: the answer does not describe them: {error}") from error
 
     async def _json(self, request: HttpRequest, what: str) -> Any:
         """The answer. Waits as long as Azure says where it throttles, and says so."""

@@ -197,7 +197,6 @@ def _service(
     follows = explained >= EXPLAINED_MIN
     if rate is None:
         rate = _by_cpu(slope, idle, explained) if follows else _at_least(columns)
-        notices.append(f"the rate per instance is not sure: {rate.evidence}")
     busy = min(max(idle, 0.0) + slope * rate.value, 100.0)
     return rate, start_up, (max(idle, 0.0), busy) if follows else None
 

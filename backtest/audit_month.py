@@ -109,7 +109,8 @@ def save_month(month: Month, path: Path) -> None:
         f"{json.dumps(name)}: {json.dumps([_short(v) for v in values], separators=(',', ':'))}"
         for name, values in given.pop("columns").items()
     )
-    text = f'{json.dumps(given, indent=1)[:-2]},\n "columns": {{\n{columns}\n}}}}\n'
+    rest = ",\n".join(f"{json.dumps(key)}: {json.dumps(value)}" for key, value in given.items())
+    text = f'{{\n{rest},\n"columns": {{\n{columns}\n}}\n}}\n'
     part = path.with_name(f"{path.name}.part")
     try:
         part.write_text(text, "utf-8")

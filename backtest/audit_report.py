@@ -9,12 +9,11 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from backtest.audit_answers import BEST, DAYS_MIN, OLD, OWN, PAID, WORTH_SHARE, Audit
+from backtest.audit_answers import DAYS_MIN, NAMES, OLD, PAID, WORTH_SHARE, Audit
 from backtest.audit_model import Estimate
 from backtest.report import grid
 from backtest.study import RULES
 
-NAMES = {PAID: PAID, OLD: OLD, RULES: "default rule", OWN: OWN, BEST: BEST}
 PRICES = "https://azure.microsoft.com/pricing/details/app-service"
 
 
@@ -114,7 +113,7 @@ def _sentences(audit: Audit, price: float | None) -> Iterator[str]:
     if price is None:
         yield f"With --price PER_INSTANCE_HOUR, the table has money: {PRICES}"
     if audit.not_replayed:
-        yield f"The old setting was not replayed: {audit.not_replayed}. So the model is unchecked."
+        yield f"The setting was not replayed: {audit.not_replayed}. So the model is unchecked."
     elif error is not None:
         checked = "so the model is true to this month"
         if audit.reference != OLD:
