@@ -82,9 +82,9 @@ def findings(month: Month) -> Findings:
             f"{month.entity}: {len(kept):,} minutes have both ActiveMessages and instances, and an "
             f"audit needs {DAY_MINUTES:,}. Check the names, and that the plan was running"
         )
-    rate, start_up, cpu = _service(columns, notices)
     filled = {name: _filled(column)[kept] for name, column in columns.items()}
     arrivals = _arrivals(month, filled, notices)
+    rate, start_up, cpu = _service(columns, notices)
     backlog = filled["active"]
     starts = [month.start + MINUTE * int(minute) for minute in kept]
     missing = month.minutes - int(known.sum())
