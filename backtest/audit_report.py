@@ -23,10 +23,12 @@ def show(audit: Audit, console: Console, price: float | None) -> None:
     plan, work = found.month.plan.rsplit("/", 1)[-1], found.workload
     say = console.print
     say(
-        f"[bold]{plan}[/bold], {found.month.kind} {found.month.entity}: {work.minutes:,} minutes "
+        f"{plan}, {found.month.kind} {found.month.entity}: {work.minutes:,} minutes "
         f"({work.minutes / 1440:.1f} days) from {work.starts[0]:%d %b %Y}, "
         f"{arena.min_instances}-{arena.max_instances} instances",
+        style="bold",
         highlight=False,
+        markup=False,
     )
     if found.month.source:
         say(f"  · {found.month.source}", style="yellow", highlight=False, markup=False)
