@@ -5,7 +5,8 @@ from __future__ import annotations
 import argparse
 import asyncio
 import re
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from rich.console import Console
 
 from backtest.audit_answers import audit
 from backtest.audit_model import findings
-from backtest.audit_month import DAYS_MAX, Month, load_month, save_month
+from backtest.audit_month import DAY_MINUTES, DAYS_MAX, Month, load_month, save_month
 from backtest.audit_report import as_html, show
 from backtest.autoscale_setting import PLAN
 from backtest.errors import BacktestError
@@ -35,25 +36,26 @@ NAMESPACE = re.compile(
 
 def audit_command(arguments: Sequence[str]) -> int:
     """Read or load a month, judge it, and print one screen."""
-    options = _parse(arguments)
+    options = parsed(arguments)
     own = load_rules(options.compare, options.resource) if options.compare else None
     month = _month(options)
     if options.setting and not options.plan:
         month = month.model_copy(update={"setting": read_setting(options.setting)})
-    found = findings(month)
-    done = audit(found, own, options.age_limit_minutes, options.subscription, Progress())
-    if options.rules:
-        _check_subscription(month, options.subscription)
-        put(done.rules_text, options.rules)
+    if options.rules and month.kind == "topic" and not options.subscription:
+        raise BacktestError("--rules: they read one subscription of the topic. Give --subscription")
+    limit, subscription = options.age_limit_minutes, options.subscription
+    done = audit(findings(month), own, limit, subscription, Progress())
+    show(done, Console(), options.price)
     if options.html:
         from backtest.plot import write  # noqa: PLC0415  slow to import and rarely needed
 
         write(options.html, as_html(done, options.price).encode())
-    show(done, Console(), options.price)
+    if options.rules:
+        put(done.rules_text, options.rules)
     return 0
 
 
-def _parse(arguments: Sequence[str]) -> argparse.Namespace:
+def parsed(arguments: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="python -m backtest audit",
         description="Say what a plan cost in the last days, what its autoscale setting, the "
@@ -103,64 +105,55 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
 
 def _month(options: argparse.Namespace) -> Month:
     if options.plan:
-        return asyncio.run(_read(options))
+        return asyncio.run(read(options))
     month = load_month(EXAMPLE if options.example else options.file)
     if not month.is_whole:
         raise BacktestError(
-            f"{options.file}: {month.minutes // 1440} of {month.days} days were read. Run the "
-            "command that began it again, with --export: it continues"
+            f"{options.file}: only {month.minutes // DAY_MINUTES} of {month.days} days were read. "
+            "The command that began it continues it, with --export"
         )
     if options.export:
         save_month(month, options.export)
     return month
 
 
-async def _read(options: argparse.Namespace) -> Month:
-    from backtest.audit_azure import Reader, new_month, read_month  # noqa: PLC0415  heavy to import
+async def read(
+    options: argparse.Namespace, sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
+) -> Month:
+    """The month from Azure. What --export names is continued, and kept after each day."""
+    from backtest.audit_azure import Reader, new_month  # noqa: PLC0415  heavy to import
 
-    console, progress = Console(stderr=True), Progress()
-    reader = Reader(
-        parse()[0].arm_endpoint,
-        lambda text: console.print(text, markup=False, highlight=False),
-    )
-    entity = _entity(options)
-    if PLAN.fullmatch(options.plan) is None:
-        raise BacktestError(
-            f"--plan {options.plan}: must be the resource ID of an App Service plan"
-        )
-    month: Month | None = None
-    if options.export and options.export.exists():
-        month = _continued(load_month(options.export), options, entity)
+    entity, console, progress = _entity(options), Console(stderr=True), Progress()
+    path, month = options.export, None
+    if path and path.exists():
+        month = load_month(path)
+        asked = f"{options.days} days of {entity[1]} {entity[2]}, {entity[0]}, {options.plan}"
+        kept = f"{month.days} days of {month.kind} {month.entity}, {month.namespace}, {month.plan}"
+        if kept.lower() != asked.lower():
+            raise BacktestError(f"{path}: has {kept}. Name another file for {asked}")
+    tell = partial(console.print, markup=False, highlight=False)
+    reader = Reader(parse()[0].arm_endpoint, tell, sleep)
     try:
         if month is None:
             setting: Any = read_setting(options.setting) if options.setting else None
             month = await new_month(reader, options.plan, entity, options.days, setting)
-
-        def keep(month: Month) -> None:
-            if options.export:
-                save_month(month, options.export)
-
-        left = month.days - month.minutes // 1440
-        with progress.task("days of Azure Monitor", left):
-            return await read_month(reader, month, keep, progress.advance)
+        with progress.task("days of Azure Monitor", month.days - month.minutes // DAY_MINUTES):
+            while not month.is_whole:
+                month = month.extended(await reader.day(month))
+                progress.advance(1)
+                if path:
+                    save_month(month, path)
+        return month
     finally:
         await reader.close()
 
 
-def _continued(month: Month, options: argparse.Namespace, entity: tuple[str, str, str]) -> Month:
-    kept = (month.plan, month.namespace, month.kind, month.entity, month.days)
-    if [str(each).lower() for each in kept] != [
-        str(each).lower() for each in (options.plan, *entity, options.days)
-    ]:
-        raise BacktestError(
-            f"{options.export}: has {month.days} days of {month.entity} of {month.plan}. Name "
-            "another file"
-        )
-    return month
-
-
 def _entity(options: argparse.Namespace) -> tuple[str, str, str]:
     """The resource ID of the namespace, the kind and the name."""
+    if not PLAN.fullmatch(options.plan):
+        raise BacktestError(
+            f"--plan {options.plan}: must be the resource ID of an App Service plan"
+        )
     kind, text = ("queue", options.queue) if options.queue else ("topic", options.topic)
     if found := NAMESPACE.fullmatch(text):
         return found[1], kind, found[2]
@@ -169,10 +162,3 @@ def _entity(options: argparse.Namespace) -> tuple[str, str, str]:
         raise BacktestError(f"--{kind} {text}: must be NAMESPACE/{kind.upper()}, as bus/orders")
     group = re.split("/providers/", options.plan, flags=re.IGNORECASE)[0]
     return f"{group}/providers/Microsoft.ServiceBus/namespaces/{namespace}", kind, name
-
-
-def _check_subscription(month: Month, subscription: str) -> None:
-    if month.kind == "topic" and not subscription:
-        raise BacktestError(
-            "--rules: the rules read one subscription of the topic: give --subscription NAME"
-        )

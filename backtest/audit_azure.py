@@ -33,7 +33,6 @@ AUTOSCALE_VERSION = "2022-10-01"
 PUBLISHED_AFTER = timedelta(minutes=10)
 """Minutes that are younger may not be published yet."""
 ATTEMPTS_MAX, WAIT_SECONDS, WAIT_SECONDS_MAX = 8, 5.0, 300.0
-REFUSED = (401, 403)
 TRANSIENT = (408, 429, 500, 502, 503, 504, 529)
 PAGES_MAX = 100
 OF_ENTITY = {
@@ -148,26 +147,15 @@ class Reader:
                 await self._sleep(wait)
         status = getattr(error, "status_code", None)
         text = f"{what}: {status or type(error).__name__}: {one_line(error.message)}"
-        raise BacktestError(f"{text}. {_advice(status)}") from error
+        raise BacktestError(f"{text}. {ADVICE.get(status or 0, AGAIN)}") from error
 
 
-def _advice(status: int | None) -> str:
-    if status in REFUSED:
-        return "Your login needs the role Monitoring Reader on it"
-    if status == 404:
-        return "Check the resource ID. For a namespace of another group, give --queue ID/QUEUE"
-    return "Run the command again: with --export FILE, it continues where it stopped"
-
-
-async def read_month(
-    reader: Reader, month: Month, keep: Callable[[Month], None], days: Callable[[int], None]
-) -> Month:
-    """Read the days that are missing. ``keep`` gets the month after each of them."""
-    while not month.is_whole:
-        month = month.extended(await reader.day(month))
-        keep(month)
-        days(1)
-    return month
+ADVICE = {
+    401: "Your login needs the role Monitoring Reader on it",
+    403: "Your login needs the role Monitoring Reader on it",
+    404: "Check the resource ID. For a namespace of another group, give --queue ID/QUEUE",
+}
+AGAIN = "Run the command again: with --export FILE, it continues where it stopped"
 
 
 async def new_month(

@@ -13,8 +13,9 @@ import numpy as np
 import pytest
 
 from backtest.arena import Arena
+from backtest.audit import parsed, read
 from backtest.audit_answers import OLD, PAID, Audit, paid_against_replayed
-from backtest.audit_azure import Reader, new_month, read_month
+from backtest.audit_azure import Reader, new_month
 from backtest.audit_model import Estimate, Findings, findings
 from backtest.audit_month import DAY_MINUTES, Month, load_month, save_month
 from backtest.errors import BacktestError
@@ -83,7 +84,7 @@ def test_a_minute_without_data_is_never_a_minute_without_messages() -> None:
 @pytest.mark.parametrize(("zeros", "kept"), [(False, 2 * DAY_MINUTES), (True, 2 * DAY_MINUTES - 9)])
 def test_an_absent_count_is_zero_only_if_zeros_are_left_out(zeros: bool, kept: int) -> None:
     month = made_up(WORLDS[0], 2)
-    incoming = [value or 1.0 for value in month.columns["incoming"]]
+    incoming: list[float | None] = [value or 1.0 for value in month.columns["incoming"]]
     incoming[700:709] = [None] * 9
     if zeros:
         incoming[50] = 0.0
@@ -256,8 +257,11 @@ METRICS = {"active": "ActiveMessages", "incoming": "IncomingMessages",
 INSTANCES = 12
 
 
+FROM_AZURE = ("--plan", PLAN, "--queue", f"shop/{QUEUE}", "--days", "2")
+
+
 @pytest.fixture
-async def azure() -> AsyncIterator[ArmStandIn]:
+async def azure(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[ArmStandIn]:
     """Two days of a queue, of 12 instances, and of a setting on the second page of settings."""
     month, arm = made_up(WORLDS[0], 2), ArmStandIn([], clock=lambda: NOW)
     start = NOW - timedelta(minutes=10, days=2)
@@ -277,25 +281,23 @@ async def azure() -> AsyncIterator[ArmStandIn]:
     arm.autoscale_settings = [other] * 100 + [setting]
     arm.metrics.resources[BUS.lower()].unpublished.add(start + timedelta(minutes=77))
     async with arm:
+        monkeypatch.setenv("ArmEndpoint", arm.base_url)
         yield arm
 
 
-async def test_the_month_is_read_as_azure_has_it(azure: ArmStandIn) -> None:
-    said = list[str]()
+async def test_the_month_is_read_as_azure_has_it(
+    azure: ArmStandIn, capsys: pytest.CaptureFixture[str]
+) -> None:
     waits = list[float]()
 
     async def sleep(seconds: float) -> None:
         waits.append(seconds)
 
-    reader, months = Reader(azure.base_url, said.append, sleep), list[Month]()
-    month = await new_month(reader, PLAN, ENTITY, 2, None)
-    assert month.setting is not None, "the setting is on the second page"
     azure.fail_next(Fault(Reply(429, "{}", headers={"Retry-After": "17"})))
-    month = await read_month(reader, month, months.append, lambda _: None)
-    await reader.close()
+    month = await read(parsed(FROM_AZURE), sleep)
     assert waits == [17], "as long as Azure says"
-    assert "the next attempt is in 17 s" in said[0]
-    assert [each.minutes for each in months] == [DAY_MINUTES, 2 * DAY_MINUTES]
+    assert "the next attempt is in 17 s" in " ".join(capsys.readouterr().err.split())
+    assert month.setting is not None, "the setting is on the second page"
     original = made_up(WORLDS[0], 2)
     for name in METRICS:
         expected = [value or 0 for value in original.columns[name]]
@@ -309,10 +311,7 @@ async def test_the_month_is_read_as_azure_has_it(azure: ArmStandIn) -> None:
 
 async def test_without_a_setting_all_instances_in_the_cpu_are_counted(azure: ArmStandIn) -> None:
     azure.autoscale_settings = []
-    reader = Reader(azure.base_url, print)
-    month = await new_month(reader, PLAN, ENTITY, 1, None)
-    month = await read_month(reader, month, lambda _: None, lambda _: None)
-    await reader.close()
+    month = await read(parsed(FROM_AZURE))
     assert set(month.columns["instances"]) == {INSTANCES}, "Azure answers ten series by default"
     assert "not verified" in month.instances_from
 
@@ -323,13 +322,23 @@ async def test_a_reading_that_was_interrupted_continues_where_it_stopped(
     path, reader = tmp_path / "month.json", Reader(azure.base_url, print)
     month = await new_month(reader, PLAN, ENTITY, 2, None)
     month = month.extended(await reader.day(month))
+    await reader.close()
     save_month(month, path)
     before = len(azure.requests)
-    whole = await read_month(reader, load_month(path), lambda _: None, lambda _: None)
-    await reader.close()
+    whole = await read(parsed((*FROM_AZURE, "--export", str(path))))
     assert whole.is_whole
+    assert whole == load_month(path)
     assert whole.columns["active"][:DAY_MINUTES] == month.columns["active"]
     assert len(azure.requests) - before == 3, "one request for each resource, for one day"
+    with pytest.raises(BacktestError, match="Name another file for 3 days of queue orders"):
+        await read(parsed((*FROM_AZURE, "--days", "3", "--export", str(path))))
+
+
+def test_an_unfinished_export_is_not_audited(backtest: CommandLine, export: Path) -> None:
+    text = export.read_text().replace('"days": 1', '"days": 2')
+    code, _, err = backtest.run("audit", "--from", backtest.file("part.json", text))
+    assert code == 2
+    assert "only 1 of 2 days were read" in err
 
 
 @pytest.mark.parametrize(
@@ -339,11 +348,9 @@ async def test_a_reading_that_was_interrupted_continues_where_it_stopped(
 async def test_a_refusal_says_what_to_do(azure: ArmStandIn, fault: int, says: str) -> None:
     async def sleep(_: float) -> None: ...
 
-    reader = Reader(azure.base_url, lambda _: None, sleep)
     azure.fail_next(Fault(Reply(fault, '{"error": {"code": "Code", "message": "no"}}')), 20)
     with pytest.raises(BacktestError, match=says):
-        await new_month(reader, PLAN, ENTITY, 1, None)
-    await reader.close()
+        await read(parsed(FROM_AZURE), sleep)
 
 
 def test_the_example_is_what_the_generator_writes() -> None:
