@@ -106,8 +106,8 @@ class Audit:
 
     @cached_property
     def reference(self) -> str:
-        """With what the rules are compared: the replay of the setting if it is true to the month,
-        because both then have the same errors."""
+        """With what the default rule is compared: the replay of the setting if it is true to the
+        month, because both then have the same errors."""
         error = self.model_error
         return OLD if error is not None and abs(error) <= MODEL_ERROR_MAX else PAID
 
@@ -158,13 +158,24 @@ class Audit:
         minutes = LATE_SHARE * self.found.workload.minutes
         hours = f"{abs(share):.1%} {'fewer' if share >= 0 else 'more'} instance-hours"
         told = f"{before:,} late minutes become {after:,}, with {hours}"
-        if before - after > minutes:
+        if self.model_error is not None and self.reference == PAID:
+            return (
+                f"No verdict: the replay of the setting misses what was paid by "
+                f"{self.model_error:+.1%}, so the other figures cannot be relied on either."
+            )
+        if after - before > minutes or not (before - after > minutes or share >= WORTH_SHARE):
+            return f"Built-in autoscale is good enough: {told}."
+        doubts = {
+            "the rate per instance is not sure": not self.found.rate.sure,
+            "the model is unchecked": self.model_error is None,
+            "the days are too few": self._weights is None,
+        }
+        if any(doubts.values()):
+            why = " and ".join(doubt for doubt, applies in doubts.items() if applies)
+            return f"A change may be worth it: {told}. But {why}."
+        if before - after > minutes or low >= WORTH_SHARE:
             return f"A change is worth it: {told}."
-        if low >= WORTH_SHARE and after - before <= minutes:
-            return f"A change is worth it: {hours}, and {before:,} late minutes become {after:,}."
-        if share >= WORTH_SHARE and after - before <= minutes:
-            return f"Built-in autoscale may be good enough: {told}, and the saving is not sure."
-        return f"Built-in autoscale is good enough: {told}."
+        return f"Built-in autoscale may be good enough: {told}, and the saving is not sure."
 
     def worst_hours(self, count: int = 5) -> Iterator[tuple[int, int]]:
         """First minute and end of the hours with the most late minutes, then the oldest messages,
@@ -213,7 +224,7 @@ def audit(
         play(OWN, own.resource, arena, own.timing)
     with progress.task(NAMES[BEST], found.workload.minutes):
         schedule = clairvoyant(arena, arrivals)
-        paid = _with_starting(schedule, arena.dead_time_minutes)
+        paid = with_starting(schedule, arena.dead_time_minutes)
         best = replace(course(arena, arrivals, schedule), capacity=paid)
         bound = lower_bound(arena, arrivals, progress.advance)
     study = Study(
@@ -233,7 +244,7 @@ def audit(
     return Audit(found, study, text, why)
 
 
-def _with_starting(schedule: Schedule, start_up_minutes: int) -> Schedule:
+def with_starting(schedule: Schedule, start_up_minutes: int) -> Schedule:
     """The instances that work or start, if each is ordered just in time."""
     paid = schedule.copy()
     for ahead in range(1, start_up_minutes + 1):

@@ -9,7 +9,7 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from backtest.audit_answers import DAYS_MIN, NAMES, OLD, PAID, WORTH_SHARE, Audit
+from backtest.audit_answers import DAYS_MIN, NAMES, OLD, PAID, Audit
 from backtest.audit_model import Estimate
 from backtest.report import grid
 from backtest.study import RULES
@@ -117,10 +117,11 @@ def _sentences(audit: Audit, price: float | None) -> Iterator[str]:
     if audit.not_replayed:
         yield f"The setting was not replayed: {audit.not_replayed}. So the model is unchecked."
     elif error is not None:
-        checked = "so the model is true to this month"
-        if audit.reference != OLD:
-            checked = "so the model is not true to this month, and only what was paid is compared"
-        yield f"Check of the model: the replay needs {error:+.1%} hours than paid, {checked}."
+        true = "true" if audit.reference == OLD else "not true"
+        yield (
+            f"Check of the model: the replay of the setting differs by {error:+.1%} from the hours "
+            f"that were paid, so the model is {true} to this month."
+        )
     share, low, high = audit.saving
     if np.isfinite(low):
         yield (
@@ -130,11 +131,7 @@ def _sentences(audit: Audit, price: float | None) -> Iterator[str]:
     else:
         yield f"There are fewer than {DAYS_MIN} whole days, so how sure this is cannot be said."
     if not audit.found.rate.sure:
-        yield (
-            "The rate is not sure, so the rules learn it in the replay, and the comparison is worth"
-            " less. A change that saves less than twice the usual "
-            f"{WORTH_SHARE:.0%} may be none."
-        )
+        yield "The rate per instance is not sure, so the default rule learns it in the replay."
 
 
 def as_html(audit: Audit, price: float | None) -> str:

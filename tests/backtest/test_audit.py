@@ -14,7 +14,7 @@ import pytest
 
 from backtest.arena import Arena
 from backtest.audit import parsed, read
-from backtest.audit_answers import OLD, PAID, Audit, paid_against_replayed
+from backtest.audit_answers import OLD, PAID, Audit, paid_against_replayed, with_starting
 from backtest.audit_azure import Reader, new_month
 from backtest.audit_model import Estimate, Findings, findings
 from backtest.audit_month import DAY_MINUTES, Month, load_month, save_month
@@ -27,7 +27,7 @@ from bench.made_up_months import BUS, PLAN, QUEUE, WORLDS, World, made_up
 from local.azure_apis.arm import ArmStandIn
 from local.azure_apis.loopback_server import Fault, Reply
 from shared.autoscaling import Mode, QueueAge
-from tests.backtest.arenas import CommandLine, workload
+from tests.backtest.arenas import SHIPPED_RULES, CommandLine, workload
 from tests.builders import NOW
 
 CALM = World("calm", 40, 4, 200, "CpuPercentage", 45, 25, 2, minimum=8, maximum=30, seed=5)
@@ -150,11 +150,11 @@ def audited(paid: tuple[int, int], old: tuple[int, int], new: tuple[int, int], d
     [
         ((10, 0), (10, 0), (10, 0), 7, "Built-in autoscale is good enough"),
         ((100, 0), (100, 0), (98, 0), 7, "Built-in autoscale is good enough"),
-        ((100, 0), (100, 0), (80, 0), 7, "A change is worth it: 20.0% fewer"),
-        ((100, 0), (100, 0), (80, 0), 3, "may be good enough"),
+        ((100, 0), (100, 0), (80, 0), 7, "0, with 20.0% fewer"),
+        ((100, 0), (100, 0), (80, 0), 3, "instance-hours. But the days are too few"),
         ((100, 0), (100, 0), (80, 9), 7, "Built-in autoscale is good enough: 0 late minutes"),
         ((10, 60), (10, 60), (11, 0), 7, "A change is worth it: 420 late minutes become 0"),
-        ((10, 0), (20, 0), (10, 0), 7, "Built-in autoscale is good enough"),
+        ((10, 0), (20, 0), (10, 0), 7, "No verdict: the replay of the setting misses"),
     ],
     ids=["alike", "saves little", "saves", "too few days", "saves and is late", "is not late",
          "a model that is not true to the month does not count"],
@@ -163,6 +163,12 @@ def test_the_verdict_says_plainly_if_built_in_autoscale_is_good_enough(
     paid: tuple[int, int], old: tuple[int, int], new: tuple[int, int], days: int, verdict: str
 ) -> None:
     assert verdict in audited(paid, old, new, days).verdict
+
+
+def test_an_instance_is_paid_for_while_it_starts() -> None:
+    schedule = np.array([1, 1, 1, 3, 3, 1])
+    assert with_starting(schedule, 2).tolist() == [1, 3, 3, 3, 3, 1]
+    assert with_starting(schedule, 0).tolist() == schedule.tolist()
 
 
 def test_the_worst_hours_are_those_with_the_most_late_minutes() -> None:
@@ -184,11 +190,12 @@ def test_the_command_prints_one_screen_and_writes_what_it_judged(
     backtest: CommandLine, export: Path
 ) -> None:
     page, rules, copy = (backtest.directory / name for name in ("a.html", "r.py", "c.json"))
-    files = ("--html", page, "--rules", rules, "--export", copy)
+    files = ("--html", page, "--rules", rules, "--export", copy, "--compare", SHIPPED_RULES)
     code, out, err = backtest.run("audit", "--from", export, "--price", "0.5", *files)
     assert (code, err) == (0, "")
-    for part in ("paid", "built-in, replayed", "default rule", "best possible", "proven bound",
-                 "money", "five worst hours", "fewer than 5 whole days"):  # fmt: skip
+    for part in ("paid", "built-in, replayed", "default rule", "your rules", "best possible",
+                 "proven bound", "money", "five worst hours",
+                 "fewer than 5 whole days"):  # fmt: skip
         assert part in out, part
     assert len(out.splitlines()) <= 40, "one screen"
     text = page.read_text()
