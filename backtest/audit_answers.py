@@ -276,6 +276,7 @@ def _arena(found: Findings, converted: Converted | None, age_limit_minutes: int)
         min_instances=low,
         max_instances=high,
         cpu_percent=found.cpu,
+        in_hand_minutes=found.in_hand_minutes,
         start_instances=int(np.clip(found.counted[0], low, high)),
         service_learned=not found.rate.sure,
         **ARENAS["production"],

@@ -2,8 +2,7 @@
 
 *Saturated minutes.* While messages wait, all instances are busy. ``active`` also counts messages in
 hand: by Little's law, these are the completions of a minute times the minutes S that one takes. A
-minute is saturated if, before, in and after it, ``active`` is above (1 + 2·S)·completed. S is that
-of the quietest fifth of the minutes.
+minute is saturated if, before, in and after it, ``active`` is above (1 + 2·S)·completed.
 
 *Rate and start-up time.* An instance works D minutes after it was counted, so w_t(D), the least
 number counted in the last D minutes, is what works. For each D, the rate is Σ completed / Σ w over
@@ -58,8 +57,9 @@ class Findings:
     month: Month
     workload: Workload
     backlog: Floats
-    """Messages that wait or are in hand at the end of the minute."""
+    """Messages that wait at the end of the minute."""
     instances: Floats
+    in_hand_minutes: float
     rate: Estimate
     start_up: Estimate
     cpu: tuple[float, float] | None
@@ -75,7 +75,7 @@ class Findings:
 def findings(month: Month) -> Findings:
     """Raises BacktestError if the month does not have what an audit needs."""
     notices = list[str]()
-    columns = _columns(month, notices)
+    columns, in_hand = _columns(month, notices)
     kept, known = _kept(columns, notices)
     if len(kept) < DAY_MINUTES:
         raise BacktestError(
@@ -84,8 +84,8 @@ def findings(month: Month) -> Findings:
         )
     filled = {name: _filled(column)[kept] for name, column in columns.items()}
     arrivals = _arrivals(month, filled, notices)
-    rate, start_up, cpu = _service(columns, notices)
-    backlog = filled["active"]
+    rate, start_up, cpu = _service(columns, in_hand, notices)
+    backlog = np.maximum(filled["active"] - in_hand * filled["completed"], 0)
     starts = [month.start + MINUTE * int(minute) for minute in kept]
     missing = month.minutes - int(known.sum())
     return Findings(
@@ -93,6 +93,7 @@ def findings(month: Month) -> Findings:
         workload=Workload(month.entity, arrivals, starts, tuple(notices), missing),
         backlog=np.append((backlog[1:] + backlog[:-1]) / 2, backlog[-1]),
         instances=filled["instances"],
+        in_hand_minutes=in_hand,
         rate=rate,
         start_up=start_up,
         cpu=cpu,
@@ -101,15 +102,17 @@ def findings(month: Month) -> Findings:
     )
 
 
-def _columns(month: Month, notices: list[str]) -> dict[str, Floats]:
-    """The columns, without messages that nobody reads, and with what an absent count means."""
+def _columns(month: Month, notices: list[str]) -> tuple[dict[str, Floats], float]:
+    """The columns, without messages that nobody reads, and with what an absent count means; and the
+    minutes that a message is in hand."""
     columns = {name: month.column(name) for name in ("active", "instances", "cpu", *COUNTS)}
     active = columns["active"]
     if not np.isfinite(active).any():
         raise BacktestError(f"{month.entity}: no minute has ActiveMessages. Check its name")
-    if (least := float(np.nanmin(active))) > 0:
-        columns["active"] = active - least
-        notices.append(f"{least:,.0f} messages waited at all times: taken for such as nobody reads")
+    idle, in_hand = _at_rest(active, columns["completed"])
+    if idle >= 1:
+        columns["active"] = np.maximum(active - idle, 0)
+        notices.append(f"{idle:,.0f} messages waited at all times: taken for such as nobody reads")
     for name in COUNTS:
         absent = np.isnan(columns[name]) & np.isfinite(active)
         if absent.any() and not (columns[name] == 0).any():
@@ -118,7 +121,7 @@ def _columns(month: Month, notices: list[str]) -> dict[str, Floats]:
                 f"{int(absent.sum()):,} minutes have ActiveMessages and no count of {name} "
                 "messages, and no minute has 0: read as 0"
             )
-    return columns
+    return columns, in_hand
 
 
 def _kept(
@@ -174,12 +177,30 @@ def _arrivals(month: Month, filled: dict[str, Floats], notices: list[str]) -> Fl
     return incoming
 
 
+def _at_rest(active: Floats, completed: Floats) -> tuple[float, float]:
+    """The active messages that are there even without completions, and how many more there are for
+    each completion a minute, which is how many minutes a message is in hand.
+
+    Both are told by the quiet fifth of the minutes of each load, up to the usual load.
+    """
+    known = np.isfinite(active + completed)
+    if known.sum() < DAY_MINUTES // 2:
+        return 0.0, 0.0
+    loads = np.array_split(np.argsort(completed[known], kind="stable"), 10)[:5]
+    load = [float(completed[known][some].mean()) for some in loads]
+    quiet = [float(np.percentile(active[known][some], 20)) for some in loads]
+    if np.ptp(load) == 0:
+        return 0.0, 0.0
+    slope, rest = (float(n) for n in np.polyfit(load, quiet, 1))
+    return min(max(rest, 0.0), float(np.nanmin(active))), max(slope, 0.0)
+
+
 def _service(
-    columns: dict[str, Floats], notices: list[str]
+    columns: dict[str, Floats], in_hand: float, notices: list[str]
 ) -> tuple[Estimate, Estimate, tuple[float, float] | None]:
     """The rate, the start-up time, and the CPU of an idle and of a busy instance."""
     working = _working(columns["instances"])
-    rate, start_up = _saturated(columns, working)
+    rate, start_up = _saturated(columns, working, in_hand)
     least = working[2 * STEPS]
     completed, cpu = columns["completed"], columns["cpu"]
     steady = np.isfinite(cpu + completed) & (working[-1] == columns["instances"]) & (least > 0)
@@ -214,13 +235,11 @@ def _working(instances: Floats) -> Floats:
     return np.array(rows)
 
 
-def _saturated(columns: dict[str, Floats], working: Floats) -> tuple[Estimate | None, Estimate]:
+def _saturated(
+    columns: dict[str, Floats], working: Floats, in_hand: float
+) -> tuple[Estimate | None, Estimate]:
     active, completed = columns["active"], columns["completed"]
     unknown = Estimate(START_UP_ASSUMED, 0, START_UP_MAX, "assumed, no scale-out shows it", False)
-    some = (completed > 0) & np.isfinite(active)
-    if not some.any():
-        return None, unknown
-    in_hand = float(np.percentile(active[some] / completed[some], 20))
     enough = (1 + 2 * in_hand) * completed
     busy = np.isfinite(working).all(axis=0) & (working > 0).all(axis=0) & np.isfinite(completed)
     for shift in (-1, 0, 1):

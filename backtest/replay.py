@@ -297,6 +297,7 @@ def replay_workload(
     items, queue, plan, capacity = world.items.tolist(), Queue(world), app.plan, list[int]()
     ordered = list[int]()
     idle, busy = arena.cpu_percent or (0.0, 100.0)
+    held = arena.in_hand_minutes * steps
     for minute, now in enumerate(workload.starts):
         if minute % PROGRESS_MINUTES == 0:
             progress(PROGRESS_MINUTES)
@@ -307,7 +308,7 @@ def replay_workload(
             ordered.append(plan.ordered)
             backlog = queue.serve(at, plan.capacity)
             cpu = idle + (busy - idle) / 100 * queue.cpu
-            seen = Seen(backlog, queue.finished, items[at], cpu)
+            seen = Seen(backlog + held * queue.finished, queue.finished, items[at], cpu)
             passed = passed.then(seen)
             now += step  # noqa: PLW2901
             app.end(at, now, seen, _whole(passed, steps) if at % steps == steps - 1 else None)

@@ -48,6 +48,8 @@ class World:
     maximum: int = 16
     lost_share: float = 0.0
     """Minutes that Azure Monitor does not have."""
+    in_hand_minutes: float = 0.0
+    """How long an instance has a message in hand, during which it is active."""
     seed: int = 1
 
 
@@ -119,7 +121,7 @@ class _State:
             self.pace = random.uniform(0.92, 1.08)
         counted = len(self.ready)
         arrived = random.multinomial(random.poisson(load), np.full(STEPS, 1 / STEPS))
-        levels, completed, used = [], 0, 0.0
+        levels, completed, used, held = [], 0, 0.0, world.in_hand_minutes * STEPS
         for items in arrived:
             working = sum(ready <= self.now for ready in self.ready)
             can = random.poisson(world.rate * self.pace * working / STEPS)
@@ -127,7 +129,7 @@ class _State:
             self.backlog += int(items) - done
             completed += done
             used += done / (world.rate * self.pace)
-            levels.append(self.backlog)
+            levels.append(self.backlog + held * done)
             self.now += 1 / STEPS
         self.now = round(self.now)
         cpu = min(8 + 84 * used / counted + random.normal(0, 2), 100.0)

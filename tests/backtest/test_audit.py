@@ -103,6 +103,16 @@ def test_a_topic_counts_each_message_once_for_each_subscription_and_says_so() ->
     assert "2.00 deliveries a message" in found.workload.notices[0]
 
 
+def test_messages_in_hand_are_no_backlog_but_the_setting_counts_them() -> None:
+    world = replace(WORLDS[0], in_hand_minutes=1.5, out_above=250, in_below=60)
+    found = findings(made_up(world, 4))
+    assert found.in_hand_minutes == pytest.approx(1.5, rel=0.1)
+    assert found.rate.sure
+    assert found.rate.value == pytest.approx(world.rate, rel=0.1)
+    assert np.median(found.backlog) < world.rate
+    assert abs(paid_against_replayed(found)) <= 0.05
+
+
 def test_messages_that_always_wait_do_not_count_as_backlog() -> None:
     month = made_up(WORLDS[0], 2)
     more = [None if value is None else value + 5000 for value in month.columns["active"]]
@@ -137,7 +147,7 @@ def audited(paid: tuple[int, int], old: tuple[int, int], new: tuple[int, int], d
 
     load, sure = workload(np.ones(minutes)), Estimate(1, 1, 1, "", sure=True)
     zeros, month = np.zeros(minutes), made_up(WORLDS[0], 1)
-    found = Findings(month, load, zeros, zeros, sure, sure, None, 1, 0)
+    found = Findings(month, load, zeros, zeros, 0, sure, sure, None, 1, 0)
     courses = {PAID: course(*paid), OLD: course(*old), RULES: course(*new)}
     rules: Any = None
     nothing = Replay(courses[RULES].capacity, ())
