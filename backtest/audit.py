@@ -64,7 +64,7 @@ def parsed(arguments: Sequence[str]) -> argparse.Namespace:
         "changes nothing.",
     )
     add = parser.add_argument
-    add("--plan", metavar="RESOURCE_ID", help="the App Service plan to read from Azure")
+    add("--plan", type=_id, metavar="RESOURCE_ID", help="the App Service plan to read from Azure")
     add("--queue", metavar="NAMESPACE/QUEUE", help="the Service Bus queue that it works on")
     add("--topic", metavar="NAMESPACE/TOPIC", help="the topic; the namespace may be a resource ID")
     add("--subscription", default="", metavar="NAME", help="the topic's subscription, for --rules")
@@ -101,6 +101,12 @@ def parsed(arguments: Sequence[str]) -> argparse.Namespace:
     if bool(options.plan) != (bool(options.queue) + bool(options.topic) == 1):
         parser.error("--plan needs either --queue or --topic, and these need --plan")
     return options
+
+
+def _id(text: str) -> str:
+    if PLAN.fullmatch(text) is None:
+        raise argparse.ArgumentTypeError(f"{text!r} must be the resource ID of an App Service plan")
+    return text.rstrip("/")
 
 
 def _month(options: argparse.Namespace) -> Month:
@@ -150,10 +156,6 @@ async def read(
 
 def _entity(options: argparse.Namespace) -> tuple[str, str, str]:
     """The resource ID of the namespace, the kind and the name."""
-    if not PLAN.fullmatch(options.plan):
-        raise BacktestError(
-            f"--plan {options.plan}: must be the resource ID of an App Service plan"
-        )
     kind, text = ("queue", options.queue) if options.queue else ("topic", options.topic)
     if found := NAMESPACE.fullmatch(text):
         return found[1], kind, found[2]

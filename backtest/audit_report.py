@@ -124,9 +124,11 @@ def _sentences(audit: Audit, price: float | None) -> Iterator[str]:
         )
     share, low, high = audit.saving
     if np.isfinite(low):
+        hours = share * audit.courses[audit.reference].by_minute.sum() / 60
+        money = "" if price is None else f", {hours * price:,.2f} in money"
         yield (
             f"Against {NAMES[audit.reference]}, the default rule saves {share:.1%} of the hours "
-            f"(90 %: {low:.1%} to {high:.1%}, from resampled days)."
+            f"(90 %: {low:.1%} to {high:.1%}, from resampled days){money}."
         )
     else:
         yield f"There are fewer than {DAYS_MIN} whole days, so how sure this is cannot be said."

@@ -274,7 +274,7 @@ METRICS = {"active": "ActiveMessages", "incoming": "IncomingMessages",
 INSTANCES = 12
 
 
-FROM_AZURE = ("--plan", PLAN, "--queue", f"shop/{QUEUE}", "--days", "2")
+FROM_AZURE = ("--plan", f"{PLAN}/", "--queue", f"shop/{QUEUE}", "--days", "2")
 
 
 @pytest.fixture
