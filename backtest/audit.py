@@ -64,7 +64,7 @@ def parsed(arguments: Sequence[str]) -> argparse.Namespace:
         "changes nothing.",
     )
     add = parser.add_argument
-    add("--plan", type=_id, metavar="RESOURCE_ID", help="the App Service plan to read from Azure")
+    add("--plan", metavar="RESOURCE_ID", help="the App Service plan to read from Azure")
     add("--queue", metavar="NAMESPACE/QUEUE", help="the Service Bus queue that it works on")
     add("--topic", metavar="NAMESPACE/TOPIC", help="the topic; the namespace may be a resource ID")
     add("--subscription", default="", metavar="NAME", help="the topic's subscription, for --rules")
@@ -100,13 +100,10 @@ def parsed(arguments: Sequence[str]) -> argparse.Namespace:
         parser.error("give one of --plan, --from and --example")
     if bool(options.plan) != (bool(options.queue) + bool(options.topic) == 1):
         parser.error("--plan needs either --queue or --topic, and these need --plan")
+    if options.plan and not PLAN.fullmatch(options.plan):
+        parser.error(f"--plan {options.plan}: must be the resource ID of an App Service plan")
+    options.plan = options.plan and options.plan.rstrip("/")
     return options
-
-
-def _id(text: str) -> str:
-    if PLAN.fullmatch(text) is None:
-        raise argparse.ArgumentTypeError(f"{text!r} must be the resource ID of an App Service plan")
-    return text.rstrip("/")
 
 
 def _month(options: argparse.Namespace) -> Month:
