@@ -78,6 +78,10 @@ class Arena:
     """The only metric that sees the backlog. None: every metric that counts waiting items."""
     cpu: bool = False
     """True if the work is CPU time in instance-minutes, not items."""
+    cpu_percent: tuple[float, float] | None = None
+    """The CPU of an idle and of a busy instance, if the work is items and their CPU is known."""
+    in_hand_minutes: float = 0
+    """How long an instance has an item in hand, which the samples of the backlog count, too."""
     start_instances: int | None = None
     """The instances at the beginning. None: the minimum."""
     sample_seconds: int = 60

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from rich.console import Console
 
-from backtest import PROGRAM, import_autoscale, tune
+from backtest import PROGRAM, audit, import_autoscale, tune
 from backtest import options as command_line
 from backtest.cpu import is_cpu, load_cpu
 from backtest.errors import BacktestError
@@ -36,7 +36,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return UNUSABLE
 
 
-COMMANDS = {"import-autoscale": import_autoscale.import_command, "tune": tune.tune_command}
+COMMANDS = {
+    "audit": audit.audit_command,
+    "import-autoscale": import_autoscale.import_command,
+    "tune": tune.tune_command,
+}
 
 
 def _backtest(arguments: Sequence[str]) -> int:

@@ -76,6 +76,11 @@ def course(arena: Arena, arrivals: Floats, capacity: Schedule) -> Course:
     steps = len(capacity) // len(arrivals)
     world = world_of(arena, arrivals, steps)
     backlog = backlogs(world.work, capacity, world.served)[steps - 1 :: steps]
+    return course_with(arena, arrivals, capacity, backlog)
+
+
+def course_with(arena: Arena, arrivals: Floats, capacity: Schedule, backlog: Floats) -> Course:
+    """The course of a schedule whose backlog at the end of each minute is known."""
     arrived = np.concatenate(([0.0], np.cumsum(deliveries(arena, arrivals))))
     served = np.maximum(arrived[1:] - backlog, 0.0)
     return Course(

@@ -88,8 +88,11 @@ def _numbers(times: Sequence[datetime]) -> Floats:
 
 def draw(study: Study, path: Path) -> None:
     """Write the picture as .png, or as one self-contained .html page."""
-    png = _png(study)
-    content = png if path.suffix == ".png" else _page(study, png).encode()
+    png = png_of(study)
+    write(path, png if path.suffix == ".png" else _page(study, png).encode())
+
+
+def write(path: Path, content: bytes) -> None:
     try:
         path.write_bytes(content)
     except OSError as error:
@@ -97,7 +100,7 @@ def draw(study: Study, path: Path) -> None:
         raise BacktestError(f"{path}: the plot cannot be written ({reason})") from error
 
 
-def _png(study: Study) -> bytes:
+def png_of(study: Study) -> bytes:
     whole = _View(study, 0, study.workload.minutes)
     busiest = _busiest_hours(study)
     columns = [whole] if busiest == whole else [whole, busiest]
@@ -159,7 +162,10 @@ def _capacity(view: _View, mine: Course, axes: Axes) -> None:
     style: Any = "steps-post" if view.stride == 1 else "default"
     axes.fill_between(view.times, best, step=step, color=BEST, alpha=0.4, linewidth=0)
     axes.plot(view.times, best, drawstyle=style, color=BEST, linewidth=0.9, label="clairvoyant")
-    axes.plot(view.times, rules, drawstyle=style, color=MINE, linewidth=1.1, label="your rules")
+    axes.plot(view.times, rules, drawstyle=style, color=MINE, linewidth=1.1, label=view.study.mine)
+    if "paid" in view.study.courses:
+        paid = view.mean(view.study.courses["paid"].by_minute)
+        axes.plot(view.times, paid, drawstyle=style, color=LOAD, linewidth=0.9, label="paid")
     _decisions(view, axes)
     axes.yaxis.set_major_locator(MaxNLocator(integer=True))
     top = max(view.study.clairvoyant.capacity.max(), mine.capacity.max())
@@ -189,7 +195,7 @@ def _decisions(view: _View, axes: Axes) -> None:
 def _titles(figure: Figure, axes: Any, study: Study) -> None:
     scores = study.scores()[RULES]
     figure.suptitle(
-        f"{study.workload.name}: your rules cost {scores.J:,.0f}, "
+        f"{study.workload.name}: {study.mine} cost {scores.J:,.0f}, "
         f"{scores.J / study.best_cost - 1:.1%} above the best schedule known; "
         f"{scores.violation_minutes:,} late minutes",
         wrap=True,
@@ -212,21 +218,29 @@ def _titles(figure: Figure, axes: Any, study: Study) -> None:
 
 def _page(study: Study, png: bytes) -> str:
     """One HTML file with the picture and the figures."""
-    picture = base64.b64encode(png).decode()
-    name = html.escape(study.workload.name)
     rows = "".join(
         f"<tr><td>{html.escape(policy)}<td>{score.J:,.0f}<td>{score.J / study.best_cost - 1:+.1%}"
         f"<td>{score.violation_minutes:,}<td>{score.age_p99:.1f}<td>{score.instance_hours:,.0f}"
         f"<td>{score.actions:,}"
         for policy, score in sorted(study.scores().items(), key=lambda item: item[1].J)
     )
+    return page(
+        f"Backtest of {study.workload.name}",
+        png,
+        "<table><tr><th>policy<th>cost J<th>above the best"
+        f"<th>late minutes<th>age p99 (min)<th>instance-hours<th>changes{rows}</table>",
+    )
+
+
+def page(title: str, png: bytes, body: str) -> str:
+    """One HTML file with the picture above the body, which is HTML."""
+    name, picture = html.escape(title), base64.b64encode(png).decode()
     return (
         "<!doctype html><meta charset=utf-8><meta name=viewport content='width=device-width'>"
-        f"<title>Backtest of {name}</title><style>body{{font:15px/1.5 system-ui;margin:2rem auto;"
+        f"<title>{name}</title><style>body{{font:15px/1.5 system-ui;margin:2rem auto;"
         "max-width:1200px;padding:0 1rem;color:#2f3640}img{width:100%}table{border-collapse:"
         "collapse}th,td{padding:.2rem .9rem;text-align:right;border-bottom:1px solid #e8ebef}"
         "th:first-child,td:first-child{text-align:left}</style>"
-        f"<h1>Backtest of {name}</h1><img alt='load, age of the backlog and capacity over time' "
-        f"src='data:image/png;base64,{picture}'><table><tr><th>policy<th>cost J<th>above the best"
-        f"<th>late minutes<th>age p99 (min)<th>instance-hours<th>changes{rows}</table>"
+        f"<h1>{name}</h1><img alt='load, age of the backlog and capacity over time' "
+        f"src='data:image/png;base64,{picture}'>{body}"
     )

@@ -7,7 +7,7 @@ step by step, just as in the flows of ``shared.autoscaling`` but without their s
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from random import Random
 from typing import Literal
@@ -63,6 +63,8 @@ def feeds(resource: Resource, arena: Arena) -> Mapping[str, Feed]:
 def _feed(resource: Resource, name: str, arena: Arena) -> Feed:
     if arena.cpu:
         return "cpu" if is_cpu(resource.metrics[name], resource) else "0"
+    if arena.cpu_percent and is_cpu(resource.metrics[name], resource):
+        return "cpu"
     if name == resource.throughput.completed_metric:
         return "finished"
     if name == resource.throughput.incoming_metric:
@@ -244,6 +246,8 @@ class Replay:
     """What a policy that raised said of itself; each such decision held."""
     false_alarms: int = 0
     """How often the app took its own change of capacity for one made by hand."""
+    ordered: Schedule = field(default_factory=lambda: as_schedule(()))
+    """The instances in each step that work or start, which are those that are paid for."""
 
 
 def in_arena(resource: Resource, arena: Arena) -> Resource:
@@ -291,6 +295,9 @@ def replay_workload(
     steps, step = arena.steps_per_minute, timedelta(seconds=arena.sample_seconds)
     world = world_of(arena, workload.arrivals, steps)
     items, queue, plan, capacity = world.items.tolist(), Queue(world), app.plan, list[int]()
+    ordered = list[int]()
+    idle, busy = arena.cpu_percent or (0.0, 100.0)
+    held = arena.in_hand_minutes * steps
     for minute, now in enumerate(workload.starts):
         if minute % PROGRESS_MINUTES == 0:
             progress(PROGRESS_MINUTES)
@@ -298,12 +305,16 @@ def replay_workload(
         for at in range(minute * steps, (minute + 1) * steps):
             app.begin(at, now)
             capacity.append(plan.capacity)
+            ordered.append(plan.ordered)
             backlog = queue.serve(at, plan.capacity)
-            seen = Seen(backlog, queue.finished, items[at], queue.cpu)
+            cpu = idle + (busy - idle) / 100 * queue.cpu
+            seen = Seen(backlog + held * queue.finished, queue.finished, items[at], cpu)
             passed = passed.then(seen)
             now += step  # noqa: PLW2901
             app.end(at, now, seen, _whole(passed, steps) if at % steps == steps - 1 else None)
-    return Replay(as_schedule(capacity), app.orders, app.rule_error, app.false_alarms)
+    return Replay(
+        as_schedule(capacity), app.orders, app.rule_error, app.false_alarms, as_schedule(ordered)
+    )
 
 
 def _whole(minute: Seen, steps: int) -> Seen:

@@ -63,11 +63,17 @@ def _title(study: Study) -> str:
     )
 
 
-def _table(study: Study) -> Table:
-    table = Table(box=None, padding=(0, 1, 0, 0), header_style="bold")
+def grid(*columns: str) -> Table:
+    """A table with names on the left, and with numbers in the columns that have a title."""
+    table = Table(box=None, padding=(0, 1, 0, 0), header_style="bold", show_header=bool(columns))
     table.add_column("", no_wrap=True)
-    for column in COLUMNS:
+    for column in columns:
         table.add_column(column, justify="right", no_wrap=True)
+    return table
+
+
+def _table(study: Study) -> Table:
+    table = grid(*COLUMNS)
     scores = study.scores()
     for name in sorted(scores, key=lambda name: scores[name].J):
         above = f"{scores[name].J / study.best_cost - 1:+.1%}"

@@ -40,6 +40,8 @@ class Study:
     unjudged: tuple[str, ...] = ()
     """The metrics that the rules read and of which the trace has no data. With any, the rules are
     not among the courses, because what they did says nothing about them."""
+    mine: str = "your rules"
+    """How the rules are called."""
 
     @property
     def no_verdict(self) -> str:

@@ -113,7 +113,7 @@ def _without_gaps(trace: Trace) -> tuple[NDArray[np.int64], Floats, tuple[str, .
     arrivals[partly] /= covered[partly]
     kept = np.ones(trace.minutes, dtype=bool)
     filled, cut = [], []
-    for first, end in _runs(covered == 0):
+    for first, end in runs(covered == 0):
         if first > 0 and end < trace.minutes and end - first <= FILLED_MINUTES_MAX:
             arrivals[first:end] = (arrivals[first - 1] + arrivals[end]) / 2
             filled.append(end - first)
@@ -140,7 +140,7 @@ def _gap_notices(partly: int, filled: Sequence[int], cut: Sequence[int]) -> tupl
     return tuple(text for count, text in notices if count)
 
 
-def _runs(missing: NDArray[np.bool_]) -> list[tuple[int, int]]:
+def runs(missing: NDArray[np.bool_]) -> list[tuple[int, int]]:
     """Start and end (not included) of each run of True."""
     edges = np.diff(np.concatenate(([False], missing, [False])).astype(np.int8))
     starts, ends = np.flatnonzero(edges == 1).tolist(), np.flatnonzero(edges == -1).tolist()

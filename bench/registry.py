@@ -32,6 +32,7 @@ GROUPS = (
     "spark",
     "new_names",
     "verdict",
+    "audit",
 )
 
 

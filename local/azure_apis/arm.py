@@ -239,7 +239,7 @@ class ArmStandIn(LoopbackServer):
         if match := _PERMISSIONS.fullmatch(request.path):
             return self._permissions(joins="hostingenvironments" in match[1].lower())
         if _AUTOSCALE_SETTINGS.fullmatch(request.path):
-            return _listed("autoscale settings", self.autoscale_settings)
+            return self._autoscale(request)
         if match := _OPERATION.fullmatch(request.path):
             return self._poll(request, OperationForm.of(match[1]), match[2])
         return arm_errors.front_door_error(
@@ -265,6 +265,14 @@ class ArmStandIn(LoopbackServer):
             "permissions",
             [excluded] if joins and not self.may_join_environments else self.permissions,
         )
+
+    def _autoscale(self, request: Request) -> Reply:
+        """A page of the autoscale settings."""
+        if self.autoscale_settings is None:
+            return _listed("autoscale settings", None)
+        url = f"{self.base_url}{request.path}"
+        some, next_url = page(self.autoscale_settings, request.query, url)
+        return Reply(200, json.dumps({"value": some, "nextLink": next_url}))
 
     def _on_plan(self, request: Request, plan: PlanId) -> Reply:
         if request.method == "GET":

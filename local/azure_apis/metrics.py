@@ -6,6 +6,10 @@ metric is zero-filled. A dimension value without any data has no series. When a
 minute is first published, its sum may be incomplete: in the newest published minute, the share
 `late_share` of the values is still missing.
 
+Values are kept for 93 days, and a query gets at most the last 30 days of its time, without a word
+about the rest (azure-sdk-for-python#13547). A query that is divided by a dimension gets ten series,
+unless `top` says more.
+
 Sources: "Migrate from the metrics API to the getBatch API" and "Azure Monitor REST API, Metrics -
 List", both on learn.microsoft.com.
 """
@@ -24,13 +28,15 @@ from local.azure_apis.loopback_server import Reply, Request
 API_VERSION = "2024-02-01"
 RESOURCES_MAX, METRICS_MAX = 50, 20
 MINUTE = timedelta(minutes=1)
+KEPT, QUERIED_MAX = timedelta(days=93), timedelta(days=30)
+SERIES_USUAL = 10
 GRAINS = {"PT1M": 1, "PT5M": 5, "PT15M": 15, "PT30M": 30, "PT1H": 60, "PT6H": 360, "P1D": 1440}
 AGGREGATIONS = ("average", "total", "minimum", "maximum", "count")
 
 _RESOURCE = r"/subscriptions/([^/]+)/resourceGroups/[^/]+/providers/([^/]+(?:/[^/]+/[^/]+)+)"
 _ONE = re.compile(rf"({_RESOURCE})/providers/Microsoft\.Insights/metrics", re.IGNORECASE)
 _BATCH = re.compile(r"/regions/([^/]+)/subscriptions/([^/]+)/metrics:getBatch", re.IGNORECASE)
-_CONDITION = re.compile(r"(\w+) eq '([^']*)'")
+_CONDITION = re.compile(r"(\w+) eq '((?:[^']|'')*)'")
 
 
 @dataclass(slots=True)
@@ -51,6 +57,8 @@ class MonitoredResource:
     throttled_seconds: int | None = None
     """If it is not None, queries of this resource get the answer 429 with this `Retry-After`."""
     readable: bool = True
+    dimension: str = ""
+    """Its only dimension; empty for that of the stand-in."""
 
 
 class MetricsStandIn:
@@ -105,6 +113,11 @@ class MetricsStandIn:
         start, _, end = request.query.get("timespan", "").partition("/")
         try:
             asked = _Asked.of(request.query, start, end, request.query.get("$filter", ""))
+            if asked.end < request.time - KEPT:
+                raise _Invalid(
+                    f"Query endTime: {_text(asked.end)} is out of the Max metrics retention "
+                    "period: 93.00:00:00"
+                )
             return Reply(200, json.dumps(self._result(resource, asked, request.time)))
         except _Invalid as error:
             return Reply(400, json.dumps({"code": "BadRequest", "message": str(error)}))
@@ -162,10 +175,11 @@ class MetricsStandIn:
                 f"Failed to find metric configuration for metric: {unknown[0]}. "
                 f"Valid metrics: {valid}"
             )
-        if any(name.lower() != self.dimension.lower() for name, _ in asked.conditions):
+        dimension = resource.dimension or self.dimension
+        if any(name.lower() != dimension.lower() for name, _ in asked.conditions):
             raise _Invalid(
                 f"Metric: {asked.metrics[0]} does not support requested dimension combination: "
-                f"{asked.conditions[0][0]}, supported ones are: {self.dimension}"
+                f"{asked.conditions[0][0]}, supported ones are: {dimension}"
             )
         return {
             "cost": len(asked.metrics),
@@ -183,9 +197,11 @@ class MetricsStandIn:
     ) -> dict[str, Any]:
         recorded = {entity: v for (metric, entity), v in resource.values.items() if metric == name}
         wanted = [value for _, value in asked.conditions]
+        dimension = resource.dimension or self.dimension
         if wanted and wanted != ["*"]:
             recorded = {e: v for e, v in recorded.items() if e in wanted}
-        groups = recorded if wanted else {"": _merged(list(recorded.values()))}
+        some = dict(list(recorded.items())[: asked.series])
+        groups = some if wanted else {"": _merged(list(recorded.values()))}
         return {
             "id": f"{resource.id}/providers/Microsoft.Insights/metrics/{name}",
             "type": "Microsoft.Insights/metrics",
@@ -195,7 +211,7 @@ class MetricsStandIn:
             "timeseries": [
                 {
                     "metadatavalues": [
-                        {"name": {"value": self.dimension.lower()}, "value": entity}
+                        {"name": {"value": dimension.lower()}, "value": entity}
                         for entity in [entity]
                         if wanted
                     ],
@@ -244,6 +260,8 @@ class _Asked:
     metrics: tuple[str, ...]
     aggregations: tuple[str, ...]
     conditions: tuple[tuple[str, str], ...]
+    series: int
+    """The most series of a query that is divided by a dimension."""
 
     @classmethod
     def of(cls, query: Mapping[str, str], start: str, end: str, condition: str) -> "_Asked":
@@ -261,7 +279,10 @@ class _Asked:
         begin, until = _minute(_time(start)), _time(end)
         if not begin < until:
             raise _Invalid(f"The start time {start} must be before the end time {end}")
-        return cls(begin, until, grain, metrics, aggregations, tuple(_conditions(condition)))
+        begin = max(begin, _minute(until - QUERIED_MAX))
+        series = int(query.get("top") or SERIES_USUAL)
+        chosen = tuple(_conditions(condition))
+        return cls(begin, until, grain, metrics, aggregations, chosen, series)
 
 
 def _conditions(text: str) -> Iterator[tuple[str, str]]:
@@ -269,7 +290,7 @@ def _conditions(text: str) -> Iterator[tuple[str, str]]:
         match = _CONDITION.fullmatch(part.strip())
         if match is None:
             raise _Invalid(f"Invalid filter: {text}")
-        yield match[1], match[2]
+        yield match[1], match[2].replace("''", "'")
 
 
 def _listed(body: bytes) -> Sequence[str]:

@@ -53,6 +53,8 @@ def test_the_options_set_the_arena(backtest: CommandLine) -> None:
         "finished_counted": False,
         "backlog_metric": None,
         "cpu": False,
+        "cpu_percent": None,
+        "in_hand_minutes": 0,
         "start_instances": None,
         "sample_seconds": 20,
         "confirm_seconds": 8,

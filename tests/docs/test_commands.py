@@ -39,7 +39,8 @@ MAKE_VARIABLES = set(
 )
 TARGETS = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
 SOURCES = {path.name for path in ROOT.iterdir() if path.is_dir() and path.name[0] != "."}
-MADE_BY_THE_READER = {"trace.csv", "my_events.py", "imported_rules.py"}
+MADE_BY_THE_READER = {"trace.csv", "my_events.py", "imported_rules.py", "month.json",
+                      "audited_rules.py"}  # fmt: skip
 TOOLS = ("curl ", "az ", "azd ", "func ", "git checkout ", "npx ", "printf ")
 """How a command of a tool begins that is not installed here."""
 
@@ -198,7 +199,12 @@ INCOMPLETE = {
     for each in (
         *("shared", "shared dead-letters", "shared override set", "shared replay", "backtest"),
         *("shared send-messages", "shared dead-letters purge", "backtest tune"),
-        *("backtest import-autoscale", "spark_jobs.event_trends", "tests.upgrades"),
+        *(
+            "backtest audit",
+            "backtest import-autoscale",
+            "spark_jobs.event_trends",
+            "tests.upgrades",
+        ),
     )
 }
 """Names of commands in a sentence, without what they require."""

@@ -84,3 +84,26 @@ def test_a_batch_returns_each_resource_and_refuses_those_of_another_subscription
     reply = monitor.batch([BUS.replace("000000000001", "000000000002")])
     assert reply.status == 400
     assert "is not in subscription" in json.loads(reply.body)["error"]["message"]
+
+
+def test_a_query_gets_at_most_its_last_30_days_without_a_word() -> None:
+    monitor = Monitor()
+    long = json.loads(monitor.one(timespan="2026-01-01T00:00Z/2026-03-01T00:00Z").body)
+    assert long["timespan"] == "2026-01-30T00:00:00Z/2026-03-01T00:00:00Z"
+
+
+def test_a_time_before_what_is_kept_is_refused() -> None:
+    refused = Monitor().one(timespan="2025-11-01T00:00Z/2025-11-02T00:00Z")
+    assert refused.status == 400
+    assert "out of the Max metrics retention period" in refused.body
+
+
+@pytest.mark.parametrize(("top", "series"), [(None, 10), ("11", 11), ("1000", 12)])
+def test_a_query_by_dimension_gets_ten_series_unless_top_says_more(
+    top: str | None, series: int
+) -> None:
+    monitor = Monitor()
+    for entity in range(12):
+        monitor.record(2, 1, entity=f"queue-{entity}")
+    reply = monitor.one(**{"$filter": "EntityName eq '*'", "top": top})
+    assert len(json.loads(reply.body)["value"][0]["timeseries"]) == series

@@ -242,21 +242,13 @@ class AzurePlatformMetrics:
         """The answer to a query, without parameters that are empty. Raises QueryRefused, and the
         errors of the client."""
         asked = {
-            "api-version": API_VERSION,
             "metricnames": ",".join(name.replace(",", "%2") for name in query.metrics),
             "aggregation": ",".join(query.aggregations),
             "interval": query.grain,
             **parameters,
         }
-        client = self._client(query.region)
-        response = await client.send_request(
-            HttpRequest(
-                "POST" if query.region else "GET",
-                client.format_url(path),
-                params={name: quote(text, safe="/:,") for name, text in asked.items() if text},
-                json={"resourceids": query.resource_ids} if query.region else None,
-            )
-        )
+        client, ids = self._client(query.region), query.resource_ids if query.region else ()
+        response = await client.send_request(request_of(client.format_url(path), asked, ids))
         if response.status_code != 200:
             raise _refused(HttpResponseError(response=response), query)
         body = response.json()
@@ -270,6 +262,20 @@ class AzurePlatformMetrics:
             budget = None if region else self._budget
             self._clients[region] = arm_client(endpoint, audience=audience, budget=budget)
         return self._clients[region]
+
+
+def request_of(
+    url: str, parameters: Mapping[str, str], resource_ids: Sequence[str] = ()
+) -> HttpRequest:
+    """The request for the metrics of one resource, or of several of a region, without parameters
+    that are empty."""
+    asked = {"api-version": API_VERSION, **parameters}
+    return HttpRequest(
+        "POST" if resource_ids else "GET",
+        url,
+        params={name: quote(text, safe="/:,") for name, text in asked.items() if text},
+        json={"resourceids": resource_ids} if resource_ids else None,
+    )
 
 
 def batch_address(arm_endpoint: str, region: str) -> tuple[str, str] | None:
