@@ -207,7 +207,7 @@ class _Run:
         warning = "; ".join(filter(None, [lost_files, kept]))
         unreadable_dates = {day: sorted(entry.read.records) for day, entry in lost.items()}
         report = {"unreadable": unreadable_dates, "warning": warning}
-        files = {**results.files_of(totals, trends, report), **self.report(trends)}
+        files = {**results.files_of(new, totals, trends, report), **self.report(trends)}
         for name, content in files.items():
             self.store.write(f"results/{new.results}/{name}", content)
         notes = [describe_combined(kind, count) for kind, count in sorted(combined.items())]
