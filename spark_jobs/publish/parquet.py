@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from datetime import date
 from typing import Any
@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 
 from shared.sampling.trend_rows import Trend
 from spark_jobs.model import Totals
+from spark_jobs.publish.publishing import Manifest
 
 SUMS_FILE, TRENDS_FILE = "sums.parquet", "trends.parquet"
 FILES = (SUMS_FILE, TRENDS_FILE)
@@ -36,15 +37,14 @@ HOURS = pa.schema(
 HOUR_MICROSECONDS = 3_600_000_000
 
 
-def files_of(
-    totals: Totals, trends: Iterable[str], dimensions: Sequence[str], results: str
-) -> dict[str, bytes]:
+def files_of(totals: Totals, trends: bytes, manifest: Manifest) -> dict[str, bytes]:
     """Returns the contents of the files by name. ``trends`` are lines of JSON. Both files name the
     results in their metadata, so a reader can see that they belong together.
     """
-    found = pa.Table.from_pylist([_trend(json.loads(line)) for line in trends], schema=TRENDS)
-    tables = {TRENDS_FILE: found, SUMS_FILE: _hours(totals, dimensions)}
-    return {name: _encoded(table, results) for name, table in tables.items()}
+    rows = [_trend(json.loads(line)) for line in trends.splitlines()]
+    hours = _hours(totals, manifest.shape.dimensions)
+    tables = {TRENDS_FILE: pa.Table.from_pylist(rows, schema=TRENDS), SUMS_FILE: hours}
+    return {name: _encoded(table, manifest.results) for name, table in tables.items()}
 
 
 def _encoded(table: pa.Table, results: str) -> bytes:

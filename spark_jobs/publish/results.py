@@ -9,8 +9,6 @@ from typing import Any
 
 from shared.sampling.trend_rows import Trend, as_json
 from spark_jobs.model import Totals
-from spark_jobs.publish import parquet
-from spark_jobs.publish.publishing import Manifest
 from spark_jobs.publish.stores import Store
 from spark_jobs.sums.totals import rows_of, totals_of
 
@@ -41,12 +39,11 @@ def merged(
 
 
 def files_of(
-    manifest: Manifest, totals: Totals, trends: Sequence[Trend], report: Mapping[str, Any]
+    totals: Totals, trends: Sequence[Trend], report: Mapping[str, Any]
 ) -> dict[str, bytes]:
     """Returns the contents of the files by name."""
-    sums, rows = map(json.dumps, rows_of(totals)), list(map(as_json, trends))
-    lines = {SUMS: _lines(sums), TRENDS: _lines(rows), REPORT: _lines([json.dumps(report)])}
-    return lines | parquet.files_of(totals, rows, manifest.shape.dimensions, manifest.results)
+    sums, rows = map(json.dumps, rows_of(totals)), map(as_json, trends)
+    return {SUMS: _lines(sums), TRENDS: _lines(rows), REPORT: _lines([json.dumps(report)])}
 
 
 def _lines(lines: Iterable[str]) -> bytes:

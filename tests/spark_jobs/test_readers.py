@@ -24,19 +24,14 @@ from tests.spark_jobs.telemetry import event, put
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-Rows = list[dict[str, Any]]
 HALF = "Paid \ud83d"
 """A name that was cut in the middle of a character."""
 
 
-def duck(path: str) -> Rows:
-    return duckdb.sql(f"from '{path}'").to_arrow_table().to_pylist()  # type: ignore[no-any-return]
-
-
-READERS: Mapping[str, Callable[[str], Rows]] = {
-    "pandas": lambda path: pd.read_parquet(path).to_dict("records"),  # type: ignore[return-value]
+READERS: Mapping[str, Callable[[str], Any]] = {
+    "pandas": lambda path: pd.read_parquet(path).to_dict("records"),
     "polars": lambda path: pl.read_parquet(path).to_dicts(),
-    "DuckDB": duck,
+    "DuckDB": lambda path: duckdb.sql(f"from '{path}'").to_arrow_table().to_pylist(),
 }
 
 
@@ -46,23 +41,21 @@ def run(output: Path, source: Path, *options: str) -> int:
 
 
 @pytest.fixture(scope="module")
-def two_nights(
-    tmp_path_factory: pytest.TempPathFactory, classic_session: SparkSession
-) -> Iterator[Path]:
+def two_nights(tmp_path_factory: pytest.TempPathFactory, classic_session: SparkSession) -> Path:
     folder = tmp_path_factory.mktemp("nights")
     hours = {"09": "Order", "10": HALF, "11": "Order"}
     lines = [event(f"2017-05-15T{at}:00:00", n, AppRoleName="web") for at, n in hours.items()]
     put(folder / "in", "2017-05-15", lines)
     for _ in range(2):
         assert run(folder / "out", folder / "in", "--dimension", "AppRoleName") == 0
-    yield folder / "out"
+    return folder / "out"
 
 
 @pytest.mark.parametrize("reader", [*READERS, "Spark"])
 def test_after_two_nights_a_reader_finds_each_event_once(
     reader: str, two_nights: Path, classic_session: SparkSession
 ) -> None:
-    def read(path: str) -> Rows:
+    def read(path: str) -> Any:
         if reader == "Spark":
             return [row.asDict() for row in classic_session.read.parquet(path).collect()]
         return READERS[reader](path)
@@ -114,14 +107,15 @@ def test_a_place_that_cannot_be_written_is_an_error_and_does_not_stop_the_others
     (tmp_path / "latest").write_text("a file")
     assert run(tmp_path, two_nights.parent / "in", "--date", "2017-05-15") == 1
     message = capsys.readouterr().err
-    assert "latest" in message and "the results themselves are published" in message
+    assert "latest" in message
+    assert "the results themselves are published" in message
     assert (tmp_path / "manifests/000000001.json").exists()
     done = list[str]()
 
     def fail() -> None:
         raise JobError("no")
 
-    with pytest.raises(JobError, match="^no "):
+    with pytest.raises(JobError, match="no "):
         event_trends._run_all([fail, lambda: done.append("next")])
     assert done == ["next"]
 
@@ -146,12 +140,8 @@ def test_a_table_of_the_catalog_is_replaced_each_night_and_no_table_of_others(
     [row] = each_spark.sql(f"SELECT sum(records), min(date) FROM {schema}.trends").collect()
     assert tuple(row) == (3, date(2017, 5, 15))
     each_spark.sql(f"CREATE TABLE {schema}.orders USING parquet AS SELECT 1 AS id")
-    for name, problem in (("orders", "is a table of something else"), ("a b.c", "is not CATALOG")):
-        try:
-            assert run(tmp_path / "out", source, "--table", f"{schema}.{name}") == 1
-        except SystemExit as exit_:
-            assert exit_.code == 2
-        assert problem in capsys.readouterr().err
+    assert run(tmp_path / "out", source, "--table", f"{schema}.orders") == 1
+    assert "is a table of something else" in capsys.readouterr().err
     assert each_spark.table(f"{schema}.orders").columns == ["id"]
 
 
@@ -162,7 +152,7 @@ def test_the_script_runs_where_a_launcher_compiles_it_without_a_file_name(tmp_pa
         f"code = compile(open({str(script)!r}).read(), {str(script)!r}, 'exec');"
         "exec(code, {'__name__': '__main__'})"
     )
-    done = subprocess.run(  # noqa: S603
+    done = subprocess.run(
         [sys.executable, "-I", "-c", launcher],
         cwd=tmp_path,
         capture_output=True,
