@@ -16,7 +16,7 @@ param planIds string[]
 param topic string
 
 @description('Subscription of that topic.')
-param subscription string
+param topicSubscription string
 
 @description('Resource id of the Service Bus namespace with that topic. Empty: a new one is created.')
 param serviceBusNamespaceId string = ''
@@ -94,6 +94,9 @@ param appServiceEnvironmentIds string[] = []
 @description('Write the logs of the Functions host, and of writes to the storage account of the app, to the workspace.')
 param diagnosticLogs bool = false
 
+@description('Object id of a user or group that may read the tables, for python -m shared. Empty: nobody.')
+param principalId string = ''
+
 param tags object = {}
 
 var suffix = uniqueString(resourceGroup().id, name)
@@ -113,14 +116,13 @@ var defaults = toObject(
   each => each.key,
   each => each.value
 )
-var chosen = union(
-  defaults,
+var own = union(
   {
     SubscriptionId: plan[2]
     ResourceGroup: plan[4]
     ResourceToScale: plan[8]
     Topic: topic
-    Subscription: subscription
+    Subscription: topicSubscription
     ArmEndpoint: environment().resourceManager
     EventHubConsumerGroup: 'autoscaler'
     ServiceBusNamespaceIds: namespaceId
@@ -128,6 +130,7 @@ var chosen = union(
   countsRole == 'MonitoringReader' ? { ServiceBusCountsFrom: 'resource-manager' } : {},
   settings
 )
+var chosen = union(defaults, own)
 var processes = !empty(chosen.ProcessingPeriodHours)
 var recomputes = !empty(chosen.TrendsSubmitter)
 
@@ -172,6 +175,7 @@ module storage 'modules/storage.bicep' = {
     location: location
     tags: tags
     principalId: identity.outputs.principalId
+    readerId: principalId
     processes: processes
     telemetryQueue: chosen.TelemetryQueue
     keepsTelemetry: processes || recomputes
@@ -214,7 +218,7 @@ module newServiceBus 'modules/service_bus_namespace.bicep' = if (makesNamespace)
     tags: tags
     publicNetworkAccess: access
     topic: topic
-    subscription: subscription
+    subscription: topicSubscription
   }
 }
 
@@ -378,6 +382,18 @@ module diagnostics 'modules/diagnostics.bicep' = if (diagnosticLogs) {
 output functionAppName string = functionApp.outputs.name
 output identityPrincipalId string = identity.outputs.principalId
 output telemetryAccountName string = storage.outputs.telemetryAccountName
+output appAccountName string = storage.outputs.appAccountName
+output insightsName string = monitoring.outputs.insightsName
+output dashboardUrl string = 'https://${functionApp.outputs.host}/api/dashboard'
+
+@description('The settings file of python -m shared, without secrets.')
+output commandSettings string = string({
+  IsEncrypted: false
+  Values: union(own, {
+    AzureWebJobsStorage__accountName: storage.outputs.appAccountName
+    ServiceBusConnection__fullyQualifiedNamespace: serviceBus.outputs.host
+  })
+})
 output alertsReach string = empty(alertEmails) && empty(actionGroupIds)
   ? 'Nobody. Set alertEmails or actionGroupIds, and deploy again.'
   : '${length(alertEmails)} email addresses and ${length(actionGroupIds)} action groups'

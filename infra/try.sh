@@ -120,7 +120,7 @@ deploy() {
   "parameters": {
     "planIds": { "value": ["$plan"] },
     "topic": { "value": "$TOPIC" },
-    "subscription": { "value": "$SUBSCRIPTION" },
+    "topicSubscription": { "value": "$SUBSCRIPTION" },
     "storageSku": { "value": "Standard_LRS" },
     "settings": {
       "value": {

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, date, datetime
+from functools import partial
 from io import TextIOWrapper
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 if __name__ == "__main__" and not __package__:  # spark-submit runs only this file
-    sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+    # The launcher of Databricks compiles the file itself, and does not define __file__.
+    sys.path.insert(0, str(Path(sys._getframe().f_code.co_filename).resolve().parents[1]))
 
 from shared.sampling import unreadable
 from shared.sampling.profile import NoProfile, profile_row
@@ -19,20 +21,30 @@ from shared.sampling.trend_rows import Trend, as_json
 from spark_jobs import job
 from spark_jobs.errors import JobError
 from spark_jobs.options import Options, parse
-from spark_jobs.publish.publishing import new_run_id
-from spark_jobs.publish.stores import store_of
+from spark_jobs.publish import parquet
+from spark_jobs.publish.publishing import new_run_id, show_latest
+from spark_jobs.publish.stores import Store, store_of
 from spark_jobs.read.names import there_are
 from spark_jobs.read.sources import local_path, source_of
 from spark_jobs.report.control import Controls, read_controls
 from spark_jobs.report.pictures import SERIES_MAX, pictures, undrawn_count
-from spark_jobs.report.tables import SCALING, open_tables, usual_week, write, write_trends
+from spark_jobs.report.tables import (
+    SCALING,
+    open_tables,
+    replace_table,
+    usual_week,
+    write,
+    write_trends,
+)
 from spark_jobs.session import open_session
 
 if TYPE_CHECKING:
     from azure.data.tables import TableServiceClient
+    from pyspark.sql import SparkSession
 
 CONNECTION_STRING = "AZURE_STORAGE_CONNECTION_STRING"
 NEVER = str(date.max)
+LATEST = "latest"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -81,9 +93,31 @@ def _run(options: Options, now: datetime) -> job.Done:
     done = job.run_job(source, store, Engine(spark), request, draw)
     for warning in _warnings(options, controls, done):
         print(f"warning: {warning}", file=sys.stderr)
+    steps = [lambda: show_latest(store, partial(_show, store, spark, options.table))]
     if tables is not None:
-        _write_tables(options, tables, done)
+        steps.append(lambda: _write_tables(options, tables, done))
+    _run_all(steps)
     return done
+
+
+def _show(store: Store, spark: SparkSession, table: str | None, results: str) -> None:
+    """Replaces the files in ``latest``, each as a whole, and the table of Spark's catalog."""
+    for name in parquet.FILES:
+        store.write(f"{LATEST}/{name}", store.read(f"results/{results}/{name}"))
+    if table:
+        replace_table(spark, table, store.url(f"results/{results}/{parquet.TRENDS_FILE}"))
+
+
+def _run_all(steps: Iterable[Callable[[], None]]) -> None:
+    """Runs all steps that follow publishing, also if one fails. Raises JobError."""
+    errors = list[str]()
+    for step in steps:
+        try:
+            step()
+        except (JobError, FileNotFoundError) as error:
+            errors.append(str(error))
+    if errors:
+        raise JobError(f"{'; '.join(errors)} (the results themselves are published)")
 
 
 def _write_tables(options: Options, tables: TableServiceClient, done: job.Done) -> None:
@@ -150,5 +184,5 @@ def _line(trend: Trend) -> str:
     )
 
 
-if __name__ == "__main__":
-    sys.exit(main())
+if __name__ == "__main__" and (code := main()):  # some launchers take any exit for a failure
+    sys.exit(code)

@@ -15,7 +15,7 @@ from shared.sampling.trend_rows import Trend
 from shared.sampling.unreadable import spans
 from spark_jobs.errors import JobError
 from spark_jobs.model import BlobDate, Complaint, Extracted, Shape, Totals
-from spark_jobs.publish import publishing, results
+from spark_jobs.publish import parquet, publishing, results
 from spark_jobs.publish.publishing import Entry, Manifest, event_dates, unreadable
 from spark_jobs.publish.stores import Store
 from spark_jobs.read.files import UNDATED, SourceFile, bytes_by_date, chosen, files_by_hour
@@ -208,6 +208,7 @@ class _Run:
         unreadable_dates = {day: sorted(entry.read.records) for day, entry in lost.items()}
         report = {"unreadable": unreadable_dates, "warning": warning}
         files = {**results.files_of(totals, trends, report), **self.report(trends)}
+        files |= parquet.files_of(totals, files[results.TRENDS], new)
         for name, content in files.items():
             self.store.write(f"results/{new.results}/{name}", content)
         notes = [describe_combined(kind, count) for kind, count in sorted(combined.items())]

@@ -133,3 +133,4 @@ resource app 'Microsoft.Web/sites@2025-03-01' = {
 }
 
 output name string = app.name
+output host string = app.properties.defaultHostName

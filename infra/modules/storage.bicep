@@ -8,6 +8,9 @@ param publicNetworkAccess string
 param location string
 param tags object
 param principalId string
+
+@description('Object id of whoever may read the tables. Empty: nobody.')
+param readerId string
 param telemetryQueue string
 
 @description('Whether the app schedules a message for each data set that arrives.')
@@ -128,6 +131,18 @@ resource assignments 'Microsoft.Authorization/roleAssignments@2022-04-01' = [
     }
   }
 ]
+
+var tableReader = '76199698-9eea-4c19-bc75-cec21354c6b6'
+
+// Azure finds out whether it is a user, a group or a service principal.
+resource mayReadTables 'Microsoft.Authorization/roleAssignments@2022-04-01' = if (!empty(readerId)) {
+  name: guid(app.id, readerId, tableReader)
+  scope: app
+  properties: {
+    principalId: readerId
+    roleDefinitionId: subscriptionResourceId('Microsoft.Authorization/roleDefinitions', tableReader)
+  }
+}
 
 var blobReader = '2a2b9908-6ea1-4ae2-8e65-a410df84e7d1'
 

@@ -11,10 +11,10 @@ from collections.abc import Sequence
 
 import typer
 
-from shared.cli import command, ingestion, messages, scaling
+from shared.cli import command, ingestion, messages, notifications, scaling
 
 app = command.group(__doc__)
-for commands in (scaling.commands, ingestion.commands, messages.commands):
+for commands in (scaling.commands, ingestion.commands, messages.commands, notifications.commands):
     app.add_typer(commands)
 
 

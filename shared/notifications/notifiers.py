@@ -1,6 +1,6 @@
-"""Notifiers: one writes to the log, one posts to a webhook.
+"""Notifiers: one writes to the log, one posts to a webhook, and one to all webhooks.
 
-The webhook's address is a secret, so no log line and no error message contains it.
+A webhook's address, key and headers are secrets, so no log line and no error contains them.
 """
 
 from __future__ import annotations
@@ -8,15 +8,17 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections.abc import Collection
+from collections.abc import Sequence
+from functools import partial
 from urllib.parse import urlsplit
 
 import aiohttp
 
 from shared.azure.transport import retry_after_seconds
+from shared.notifications.formats import FORMATS
 from shared.notifications.ports import Notifier, NotSent
 from shared.values.concurrency import Retrying
-from shared.values.news import CONTENT_TYPES, News, NewsKind, Severity, Style, shaped
+from shared.values.news import Address, News, Severity
 from shared.values.redaction import redacting
 
 log = logging.getLogger(__name__)
@@ -37,23 +39,17 @@ class _Unavailable(NotSent):
 
 @redacting
 class LogNotifier:
-    """Writes each notification to the log, then passes it to the next notifier.
+    """Writes each notification to the log, then passes it to the next notifier."""
 
-    Only notifications of ``kinds``, and those that report the end of such a condition
-    (``….over``), are passed on.
-    """
-
-    def __init__(
-        self, then: Notifier | None = None, kinds: Collection[str] = frozenset(NewsKind)
-    ) -> None:
-        self._then, self._kinds = then, kinds
+    def __init__(self, then: Notifier | None = None) -> None:
+        self._then = then
 
     async def tell(self, news: News) -> None:
         action = news.kind.replace(".", "_")
         text = f"{news.headline}. {news.text}".rstrip()
         fields = {"action": action, "subject": news.subject}
         log.log(LEVELS[news.severity], "[%s] %s", action, text, extra=fields)
-        if self._then is not None and news.kind.removesuffix(".over") in self._kinds:
+        if self._then is not None:
             await self._then.tell(news)
 
 
@@ -63,37 +59,61 @@ class Webhook:
     failure.
     """
 
-    def __init__(
-        self, url: str, style: Style, retry: Retrying, timeout_seconds: float = 10
-    ) -> None:
-        self._url, self._retry = url, retry
-        self._style: Style = style
-        self._host = urlsplit(url).hostname
+    def __init__(self, address: Address, retry: Retrying, timeout_seconds: float = 10) -> None:
+        self.address, self._retry = address, retry
+        self.host = urlsplit(address.url).hostname
         self._timeout = aiohttp.ClientTimeout(total=timeout_seconds)
 
     async def tell(self, news: News) -> None:
         """Post the notification, with retries. Raises NotSent after the last attempt."""
-        body = json.dumps(shaped(self._style, news))
-        await self._retry(lambda: self._post(body), lambda e: isinstance(e, _Unavailable))
+        for body in FORMATS[self.address.style].bodies(news, self.address.key):
+            post = partial(self._post, json.dumps(body))
+            await self._retry(post, lambda e: isinstance(e, _Unavailable))
 
     async def _post(self, body: str) -> None:
         """Post once. Errors name only the host, because the rest of the address is a secret."""
-        headers = {"Content-Type": CONTENT_TYPES[self._style]}
+        content_type = FORMATS[self.address.style].content_type
+        headers = {"Content-Type": content_type, **self.address.headers}
         try:
             async with (
                 aiohttp.ClientSession(timeout=self._timeout) as session,
                 session.post(
-                    self._url, data=body, headers=headers, allow_redirects=False
+                    self.address.url, data=body, headers=headers, allow_redirects=False
                 ) as response,
             ):
                 status, wait = response.status, retry_after_seconds(response) or 0
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
-            raise _Unavailable(f"webhook at {self._host}: {type(error).__name__}") from None
+            raise _Unavailable(f"webhook at {self.host}: {type(error).__name__}") from None
         if status == BUSY or status >= 500:
-            told = f"webhook at {self._host} answered {status}"
+            told = f"webhook at {self.host} answered {status}"
             if wait > WAIT_SECONDS_MAX:
                 raise NotSent(f"{told} and asks to wait {wait:.0f} s")
             await asyncio.sleep(wait)
             raise _Unavailable(told)
         if status >= 300:
-            raise NotSent(f"webhook at {self._host} answered {status}: check WebhookUrl")
+            told = f"webhook at {self.host} answered {status}"
+            raise NotSent(f"{told}: check WebhookUrl or Webhooks")
+
+
+@redacting
+class Webhooks:
+    """Posts each notification, under the name of the deployment, to the webhooks that take it.
+
+    One webhook that fails does not make the others receive the notification again.
+    """
+
+    def __init__(self, webhooks: Sequence[Webhook], deployment: str) -> None:
+        self._webhooks, self._deployment = webhooks, deployment
+
+    async def tell(self, news: News) -> None:
+        """Raises NotSent if no webhook accepted the notification."""
+        named = news.named(self._deployment)
+        takers = [each for each in self._webhooks if each.address.takes(news)]
+        answers = await asyncio.gather(
+            *(each.tell(named) for each in takers), return_exceptions=True
+        )
+        failed = [error for error in answers if error is not None]
+        if failed and len(failed) == len(takers):
+            raise NotSent("; ".join(map(str, failed))) from failed[0]
+        for error in failed:
+            log.warning("[notification_failed] %s: %s", news.subject, error)

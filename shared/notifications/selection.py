@@ -11,11 +11,14 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from typing import Any
 
 from shared.notifications.conditions import ALONE_MAX, SEVERAL, explained
-from shared.values.news import News
+from shared.values.news import OVER, News, Severity
 from shared.values.text import listed
 
+OVERDUE = timedelta(hours=1)
+"""A condition that is not reported again can be taken to be over this long after it was due."""
 OVERLAP = timedelta(minutes=5)
 """An entry of a log may be written later than its own time, by at most this much."""
 SEEN_MAX = 2000
@@ -54,6 +57,8 @@ class NotificationRecord:
     sent_at: datetime | None = None
     lasting_since: datetime | None = None
     """When the condition that lasts now was first reported; None if no condition lasts."""
+    severity: str = ""
+    """The severity with which that condition was last reported."""
     version: str | None = None
 
 
@@ -132,10 +137,11 @@ def due_conditions(
         pause = intervals.repeat if record.lasting_since else intervals.quiet
         if _may_send(record, now, pause):
             since = record.lasting_since or now
-            dated = replace(news, news_id=f"{_began(key, since)}/{_moment(now)}", time=now)
-            notifications.append(
-                Notification(key, dated, replace(record, sent_at=now, lasting_since=since))
-            )
+            news_id = f"{_began(key, since)}/{_moment(now)}"
+            ends_at = now + intervals.repeat + OVERDUE
+            dated = replace(news, news_id=news_id, time=now, ends_at=ends_at)
+            after = replace(record, sent_at=now, lasting_since=since, severity=str(news.severity))
+            notifications.append(Notification(key, dated, after))
     return notifications
 
 
@@ -164,10 +170,10 @@ def due_endings(
 
 
 def alike(due: Iterable[Notification]) -> Iterator[list[Notification]]:
-    """The notifications, grouped by kind if there are more than ALIKE_MAX of it."""
-    groups: dict[str, list[Notification]] = defaultdict(list)
+    """The notifications, grouped by kind and severity if there are more than ALIKE_MAX of both."""
+    groups: dict[Any, list[Notification]] = defaultdict(list)
     for each in due:
-        groups[each.news.kind].append(each)
+        groups[each.news.kind, each.news.severity, each.news.ended].append(each)
     for group in groups.values():
         yield from [group] if len(group) > ALIKE_MAX else [[each] for each in group]
 
@@ -182,6 +188,7 @@ def together(group: Sequence[Notification]) -> News:
         headline=f"{first.headline} (and {len(others)} more of this kind)",
         text=explained(first.text, f"The others are {listed(others, SUBJECTS_MAX)}."),
         data={**first.data, "count": len(group)},
+        others=tuple(others),
     )
 
 
@@ -228,13 +235,14 @@ def _over(key: Key, record: NotificationRecord, now: datetime) -> Notification:
     minutes = (now - record.lasting_since).total_seconds() / 60
     news = News(
         news_id=f"{_began(key, record.lasting_since)}/over",
-        kind=f"{kind}.over",
+        kind=f"{kind}{OVER}",
         subject=subject,
         time=now,
         headline=f"{subject}: no longer {kind.replace('.', ' ')}",
         text=f"It was first reported {minutes:.0f} min ago.",
+        ended=next((each for each in Severity if each == record.severity), None),
     )
-    return Notification(key, news, replace(record, sent_at=now, lasting_since=None))
+    return Notification(key, news, replace(record, sent_at=now, lasting_since=None, severity=""))
 
 
 def _began(key: Key, since: datetime) -> str:

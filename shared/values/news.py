@@ -1,26 +1,16 @@
-"""`News`, the content of a notification, and its formats for webhooks. Pure.
-
-``cloudevents`` is a CloudEvent 1.0 in structured mode (for Logic Apps, Event Grid, or your own
-function). ``slack`` is the body of a Slack incoming webhook. ``teams`` is an Adaptive Card for the
-webhook of a Teams workflow.
-"""
+"""`News`, the content of a notification, and `Address`, the webhook that receives it. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from enum import StrEnum
 from types import MappingProxyType
 from typing import Any, Literal
 
-Style = Literal["cloudevents", "slack", "teams"]
-TYPE_PREFIX = "app-service-autoscaler"
-CONTENT_TYPES: Mapping[Style, str] = {
-    "cloudevents": "application/cloudevents+json; charset=utf-8",
-    "slack": "application/json; charset=utf-8",
-    "teams": "application/json; charset=utf-8",
-}
+Style = Literal["cloudevents", "slack", "teams", "pagerduty", "alertmanager", "json"]
+OVER = ".over"
 
 
 class NewsKind(StrEnum):
@@ -74,58 +64,54 @@ class News:
     link: str = ""
     link_text: str = "Show"
     data: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
+    others: tuple[str, ...] = ()
+    """The other subjects, if one notification is sent for several."""
+    ended: Severity | None = None
+    """The severity of the condition that has ended; None if nothing has, or it is not known."""
+    ends_at: datetime | None = None
+    """When a lasting condition that is not reported again can be taken to be over."""
+    deployment: str = ""
+
+    @property
+    def condition(self) -> str:
+        """The kind without the suffix of an ending."""
+        return self.kind.removesuffix(OVER)
+
+    @property
+    def is_over(self) -> bool:
+        return self.kind.endswith(OVER)
+
+    def named(self, deployment: str) -> News:
+        """The news of one of several deployments. Its id and source are those of no other one."""
+        if not deployment:
+            return self
+        return replace(
+            self,
+            deployment=deployment,
+            news_id=f"{deployment}/{self.news_id}",
+            source=f"//{deployment}{self.source}",
+            headline=f"[{deployment}] {self.headline}",
+        )
 
 
-def shaped(style: Style, news: News) -> dict[str, Any]:
-    """The news in the format of the webhook, as the JSON body of the request."""
-    if style == "slack":
-        return _slack(news)
-    return _teams(news) if style == "teams" else _cloud_event(news)
+@dataclass(frozen=True, slots=True)
+class Address:
+    """A webhook. It receives news of the kinds from this severity on, and their endings."""
+
+    url: str = field(repr=False)
+    style: Style = "cloudevents"
+    key: str = field(default="", repr=False)
+    """The integration key of PagerDuty."""
+    headers: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}), repr=False)
+    kinds: Collection[str] = frozenset(NewsKind)
+    severity: Severity = Severity.INFO
+
+    def takes(self, news: News) -> bool:
+        """An ending of which the severity is not known counts as the most severe."""
+        severity = (news.ended or Severity.ERROR) if news.is_over else news.severity
+        order = list(Severity)
+        return news.condition in self.kinds and order.index(severity) >= order.index(self.severity)
 
 
 def stamp(time: datetime) -> str:
     return time.astimezone(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
-
-
-def _cloud_event(news: News) -> dict[str, Any]:
-    """https://github.com/cloudevents/spec/blob/v1.0.2/cloudevents/spec.md"""
-    text = f"{news.headline}. {news.text}".rstrip()
-    return {
-        "specversion": "1.0",
-        "id": news.news_id,
-        "source": news.source,
-        "type": f"{TYPE_PREFIX}.{news.kind}.v1",
-        "subject": news.subject,
-        "time": stamp(news.time),
-        "datacontenttype": "application/json",
-        "data": {"severity": str(news.severity), "text": text, "link": news.link or None}
-        | dict(news.data),
-    }
-
-
-def _slack(news: News) -> dict[str, Any]:
-    text = f"*{_escaped(news.headline)}*\n{_escaped(news.text)}".rstrip()
-    return {"text": f"{text}\n<{news.link}|{_escaped(news.link_text)}>" if news.link else text}
-
-
-def _escaped(text: str) -> str:
-    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
-
-
-def _teams(news: News) -> dict[str, Any]:
-    blocks: list[dict[str, Any]] = [
-        {"type": "TextBlock", "text": text, "wrap": True}
-        for text in (news.headline, news.text)
-        if text
-    ]
-    blocks[0]["weight"] = "Bolder"
-    card: dict[str, Any] = {
-        "$schema": "http://adaptivecards.io/schemas/adaptive-card.json",
-        "type": "AdaptiveCard",
-        "version": "1.4",
-        "body": blocks,
-    }
-    if news.link:
-        card["actions"] = [{"type": "Action.OpenUrl", "title": news.link_text, "url": news.link}]
-    content_type = "application/vnd.microsoft.card.adaptive"
-    return {"type": "message", "attachments": [{"contentType": content_type, "content": card}]}

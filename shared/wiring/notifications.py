@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 from shared.autoscaling.flows import notify
 from shared.ingestion.breaker.announcement import closing_news
@@ -17,6 +18,9 @@ from shared.trends.nightly.trend_news import trend_notices
 from shared.wiring.ingestion_stores import BREAKER
 from shared.wiring.parts import Parts
 
+if TYPE_CHECKING:
+    from shared.notifications.notifiers import Webhook
+
 TREND_DAYS = timedelta(days=7)
 
 
@@ -27,16 +31,26 @@ class NotificationParts(Parts):
 
     @cached_property
     def notifier(self) -> Notifier:
-        """Writes all notifications to the log, and sends those of the configured kinds to the
-        webhook, if any.
-        """
-        from shared.notifications.notifiers import LogNotifier, Webhook  # noqa: PLC0415  heavy
+        """Writes all notifications to the log, and sends them to the webhooks, if any."""
+        from shared.notifications.notifiers import LogNotifier, Webhooks  # noqa: PLC0415  heavy
 
-        settings = self._app.settings.notifications
-        if not settings.webhook_url:
-            return LogNotifier()
-        webhook = Webhook(settings.webhook_url, settings.webhook_style, self._app.retry)
-        return LogNotifier(webhook, settings.kinds)
+        return LogNotifier(Webhooks(self.webhooks, self.deployment) if self.webhooks else None)
+
+    @property
+    def deployment(self) -> str:
+        """The name in notifications. In Azure, the default is that of the app, and of its slot."""
+        names = map(self._app.settings.environ.get, ("WEBSITE_SITE_NAME", "WEBSITE_SLOT_NAME"))
+        site, slot = ((name or "").strip() for name in names)
+        own = f"{site}-{slot}" if site and slot.lower() not in ("", "production") else site
+        chosen = self._app.settings.notifications.deployment_name or own
+        return "" if chosen == "-" else chosen
+
+    @cached_property
+    def webhooks(self) -> Sequence[Webhook]:
+        from shared.notifications.notifiers import Webhook  # noqa: PLC0415  heavy
+
+        addresses = self._app.settings.notifications.addresses
+        return [Webhook(address, self._app.retry) for address in addresses]
 
     @cached_property
     def store(self) -> NotificationStore:

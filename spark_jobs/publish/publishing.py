@@ -168,6 +168,16 @@ def discarded_on_failure(store: Store, run_id: str, results: str = "") -> Iterat
         raise
 
 
+def show_latest(store: Store, show: Callable[[str], None]) -> None:
+    """Calls ``show`` with the results of the latest version, and again if another run publishes
+    meanwhile. So of concurrent runs, the one that shows last shows the newest version.
+    """
+    shown = 0
+    while (version := _versions(store)[-1]) != shown:
+        show(_read(store, version).results)
+        shown = version
+
+
 def clean_up(store: Store, run_id: str) -> list[str]:
     """Delete versions that are too old, and old folders that no manifest names. Returns errors.
 

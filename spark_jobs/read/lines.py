@@ -24,7 +24,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute
 from msgspec import Meta, Raw
-from pandas.util import hash_array  # type: ignore[import-untyped]
+from pandas.util import hash_array
 
 from shared.sampling.diagnostic_export import (
     DELIVERY_COLUMNS,

@@ -1,4 +1,6 @@
-"""Writes rows to Table Storage, and computes the usual week that scaling rules read."""
+"""Writes rows to Table Storage and to Spark's catalog, and computes the usual week that scaling
+rules read.
+"""
 
 from __future__ import annotations
 
@@ -11,16 +13,19 @@ from zoneinfo import ZoneInfo
 from shared.sampling.profile import WEEKS, HourCount, NoProfile, UsualWeek, week_profile
 from shared.sampling.trend_rows import ALARMS, ALARMS_UNTIL, Trend, alarm_keys, trend_row
 from shared.sampling.verdict import CAPPED, LOST
-from spark_jobs.errors import JobError
+from spark_jobs.errors import JobError, first_line
 from spark_jobs.model import UNIX_START, Totals, hours_until
 from spark_jobs.report.trends import collection_of
 
 if TYPE_CHECKING:
     from azure.data.tables import TableServiceClient
+    from pyspark.sql import SparkSession
 
 TRENDS, SCALING = "Trends", "Scaling"
 BATCH_ROWS = 100
 """The most rows of one transaction. All its rows must belong to one partition."""
+OWN_COLUMNS = {"date", "event", "adjusted_count", "verdict"}
+"""Columns by which a table of trends is recognized, so that no other table is replaced."""
 
 Row = dict[str, Any]
 
@@ -129,6 +134,21 @@ def write(service: TableServiceClient, table: str, rows: Iterable[Row]) -> None:
             client.submit_transaction(
                 [("upsert", row, {"mode": UpdateMode.REPLACE}) for row in batch]
             )
+
+
+def replace_table(spark: SparkSession, name: str, file: str) -> None:
+    """Replaces a table of Spark's catalog by the trends of a Parquet file. Raises JobError."""
+    quoted = ".".join(f"`{part}`" for part in name.split("."))
+    try:
+        rows = spark.read.parquet(file)
+        exists = spark.catalog.tableExists(quoted)
+        if exists and not OWN_COLUMNS.issubset(spark.table(quoted).columns):
+            raise JobError(f"--table {name}: is a table of something else; name another one")
+        rows.write.mode("overwrite").option("overwriteSchema", "true").saveAsTable(quoted)
+    except JobError:
+        raise
+    except Exception as error:  # PySpark has no common class for errors of the JVM
+        raise JobError(f"--table {name}: {first_line(error)}") from error
 
 
 def _batches(rows: Iterable[Row]) -> Iterator[list[Row]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import json
 import logging
 import traceback
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
@@ -24,7 +25,7 @@ from shared.azure.retry import JitteredRetrying
 from shared.ingestion.hub.client import EventHubReader
 from shared.ingestion.model import Stream
 from shared.ingestion.store.events import EventStore
-from shared.notifications.notifiers import LogNotifier, Webhook
+from shared.notifications.notifiers import LogNotifier, Webhook, Webhooks
 from shared.settings import SETTINGS
 from shared.trends.nightly.model import Job
 from shared.trends.submitters.batches import BatchSubmitter
@@ -86,6 +87,15 @@ def loaded(port: int, access: str = BY_KEY) -> settings.Settings:
             "EventHubConnection": bus + "UseDevelopmentEmulator=true",
             "EventHubName": "metrics",
             "WebhookUrl": f"http://127.0.0.1:{port}/hook?sig={PLANTED}",
+            "Webhooks": json.dumps(
+                [
+                    {
+                        "url": f"http://127.0.0.1:{port}/{PLANTED}",
+                        "headers": {"Authorization": f"Bearer {PLANTED}"},
+                    },
+                    {"url": f"http://127.0.0.1:{port}/", "style": "pagerduty", "key": PLANTED},
+                ]
+            ),
             "BreakerApprovalKey": PLANTED,
             "ArmEndpoint": f"https://127.0.0.1:{port}",
             "TrendsSubmitter": "livy",
@@ -128,7 +138,7 @@ async def read_hub(loaded: settings.Settings) -> None:
 async def tell(loaded: settings.Settings) -> None:
     notifications = loaded.notifications
     retry = JitteredRetrying(2, 0.001, 0.001)
-    webhook = Webhook(notifications.webhook_url, notifications.webhook_style, retry)
+    webhook = Webhooks([Webhook(each, retry) for each in notifications.addresses], "app")
     await LogNotifier(webhook).tell(News("1", NewsKind.SCALED, "a", NOW, "2 → 3"))
 
 

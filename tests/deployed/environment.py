@@ -120,7 +120,7 @@ def template_settings(addresses: Mapping[str, str], arm: str, bus: str, hub: str
             "plan[4]": PLAN.resource_group,
             "plan[8]": PLAN.name,
             "topic": TOPIC,
-            "subscription": SUBSCRIPTION,
+            "topicSubscription": SUBSCRIPTION,
             "environment().resourceManager": arm,
             "makesNamespace ? newNamespaceId : serviceBusNamespaceId": NAMESPACE_ID,
         },

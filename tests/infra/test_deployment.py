@@ -41,8 +41,8 @@ EXAMPLE: dict[str, str] = json.loads((ROOT / "local.settings.json.example").read
 
 def computed_settings() -> dict[str, Any]:
     """The settings that main.bicep adds to the defaults of the example."""
-    (arguments,) = (n for n in MAIN.variables["chosen"].named_children if n.type == "arguments")
-    computed: dict[str, Any] = MAIN.value(arguments.named_children[1])
+    (arguments,) = (n for n in MAIN.variables["own"].named_children if n.type == "arguments")
+    computed: dict[str, Any] = MAIN.value(arguments.named_children[0])
     return computed
 
 
@@ -90,7 +90,7 @@ def test_the_app_starts_with_the_deployed_settings() -> None:
 
 
 def test_the_app_accepts_the_setting_of_whoever_reads_counts_as_monitoring_reader() -> None:
-    (added,) = re.findall(r"\{ (\w+): '([\w-]+)' \}", text(MAIN.named("chosen").node))
+    (added,) = re.findall(r"\{ (\w+): '([\w-]+)' \}", text(MAIN.named("own").node))
     settings.load({**deployed_settings(), added[0]: added[1]})
 
 
@@ -238,6 +238,7 @@ def test_who_only_scales_has_no_telemetry_account_export_event_grid_or_arrival_q
     conditions = {each.name: condition(each) for each in STORAGE.of_kind("resource")}
     assert {name: needs for name, needs in conditions.items() if needs} == {
         "telemetry": "(keepsTelemetry)",
+        "mayReadTables": "(!empty(readerId))",
         "mayReadTelemetry": "(readsTelemetry)",
         "undelivered": "(processes)",
         "arrivals": "(processes)",

@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import shutil
+import subprocess
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import pytest
+import yaml
+
+from shared import settings
 from shared.settings import SETTINGS
 from tests.infra.bicep import BicepFile, Expression, text
 from tests.infra.test_deployment import computed_settings
@@ -61,6 +68,7 @@ def test_each_variable_arrives_in_the_parameter_of_its_name() -> None:
                 yield key, variable
 
     chosen = {"environmentName": "AZURE_ENV_NAME", "location": "AZURE_LOCATION"}
+    chosen["principalId"] = "AZURE_PRINCIPAL_ID"  # azd sets it to whoever is logged in
     chosen["name"] = "AUTOSCALER_NAME"  # some shells set NAME to that of the machine
     for key, variable in named(parameters("azd")):
         words = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", key).upper()
@@ -157,7 +165,7 @@ COMPUTED = {
     "ResourceGroup": "GROUP",
     "ResourceToScale": "PLAN",
     "Topic": "topic",
-    "Subscription": "subscription",
+    "Subscription": "topicSubscription",
     "ArmEndpoint": "environment().resourceManager",
     "EventHubConsumerGroup": "autoscaler",
     "ServiceBusNamespaceIds": NAMESPACE_ID,
@@ -178,6 +186,7 @@ PASSED_ON: dict[str, dict[str, str]] = {
         "location": "location",
         "tags": "tags",
         "principalId": IDENTITY,
+        "readerId": "principalId",
         "processes": "!empty(chosen.ProcessingPeriodHours)",
         "telemetryQueue": "chosen.TelemetryQueue",
         "keepsTelemetry": "processes || recomputes",
@@ -203,7 +212,7 @@ PASSED_ON: dict[str, dict[str, str]] = {
         "name": "last(split(newNamespaceId, '/'))",
         "publicNetworkAccess": ACCESS,
         "topic": "topic",
-        "subscription": "subscription",
+        "subscription": "topicSubscription",
     },
     "serviceBus": {
         "namespaceName": "last(split(namespaceId, '/'))",
@@ -295,8 +304,9 @@ def test_each_parameter_that_becomes_a_setting_arrives_in_it() -> None:
         for name, value in computed_settings().items()
     }
     assert arrived == COMPUTED
-    arguments = MAIN.variables["chosen"].named_children[-1].named_children
-    assert [text(arguments[n]) for n in (0, 2, 3)] == ["defaults", COUNTS_FROM, "settings"]
+    arguments = MAIN.variables["own"].named_children[-1].named_children
+    assert [text(arguments[n]) for n in (1, 2)] == [COUNTS_FROM, "settings"]
+    assert MAIN.named("chosen").value == Expression("union(defaults, own)")
 
 
 COUNTS_FROM = "countsRole == 'MonitoringReader' ? { ServiceBusCountsFrom: 'resource-manager' } : {}"
@@ -354,3 +364,46 @@ ENTITIES = {
     ): [Expression("subscription")],
     ("modules/event_hub.bicep", "Microsoft.EventHub/namespaces/eventhubs"): [Expression("hubName")],
 }
+
+
+def test_azd_explains_every_question_and_none_has_the_name_of_its_own() -> None:
+    """azd itself asks for a subscription. It shows the description as the help of a question."""
+    source = AZD.path.read_text()
+    for each in AZD.of_kind("param"):
+        assert re.search(rf"@description\('[^\n]+\n(?:[@\]) '][^\n]*\n)*param {each.name} ", source)
+        assert each.name not in {"subscription", "environment", "resourceGroup"}
+    (location,) = re.findall(r"@allowed\(\[([^\]]+)\]\)\n(.*)\nparam location string", source)
+    assert "'westeurope'" in location[0]
+    assert location[1] == "@metadata({ azd: { type: 'location' } })"
+
+
+def test_after_a_deployment_the_command_line_has_the_settings_and_the_address(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hook = yaml.safe_load((ROOT / "azure.yaml").read_text())["hooks"]["postprovision"]["posix"]
+    (tmp_path / ".azure/prod").mkdir(parents=True)
+    (tmp_path / "infra").mkdir()
+    script = tmp_path / shutil.copy(ROOT / hook["run"], tmp_path / "infra")
+    values = {
+        **{name: value for name, value in COMPUTED.items() if value.isalpha()},
+        "AzureWebJobsStorage__accountName": "account",
+    }
+    outputs = {"AUTOSCALER_SETTINGS": json.dumps({"IsEncrypted": False, "Values": values})}
+    outputs["AUTOSCALER_DASHBOARD_URL"] = "https://app.example/api/dashboard"
+    assert outputs.keys() <= {each.name for each in AZD.of_kind("output")}
+    done = subprocess.run(
+        [hook["shell"], str(script)],
+        env={**os.environ, "AZURE_ENV_NAME": "prod", **outputs},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert "https://app.example/api/dashboard?code=KEY" in done.stdout
+    (file,) = re.findall(r"--settings (\S+)", done.stdout)
+    for name in values:
+        monkeypatch.delenv(name, raising=False)
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "environ", dict(os.environ))
+        settings.add_file(tmp_path / file)
+        connection = settings.load(os.environ).storage("AzureWebJobsStorage")
+    assert connection.table_url == "https://account.table.core.windows.net"

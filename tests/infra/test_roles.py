@@ -83,6 +83,7 @@ BUILT_IN_ROLES = {
     "974c5e8b-45b9-4653-ba55-5f855dd0fb88": "Storage Queue Data Contributor",
     "c6a89b2d-59bc-44d0-9896-0f6e12d7b80a": "Storage Queue Data Message Sender",
     "0a9a7e1f-b9d0-4cc4-a60d-0319b160aaa3": "Storage Table Data Contributor",
+    "76199698-9eea-4c19-bc75-cec21354c6b6": "Storage Table Data Reader",
 }
 """https://learn.microsoft.com/azure/role-based-access-control/built-in-roles"""
 
@@ -119,6 +120,7 @@ def test_each_scope_has_the_built_in_role_that_the_app_needs() -> None:
         ("app", "Storage Blob Data Owner"),
         ("app", "Storage Queue Data Contributor"),
         ("app", "Storage Table Data Contributor"),
+        ("app", "Storage Table Data Reader"),
         ("telemetry", "Storage Blob Data Reader"),
         ("insights", "Monitoring Metrics Publisher"),
         ("target", "Monitoring Reader"),

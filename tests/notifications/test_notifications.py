@@ -27,13 +27,12 @@ from shared.ingestion.model import Checkpoint, Commit, DeadLetter, FailureKind, 
 from shared.ingestion.operating import event_news as failed_events
 from shared.notifications import flow
 from shared.notifications.conditions import LastingCondition
-from shared.notifications.notifiers import LogNotifier
 from shared.notifications.ports import NotSent, Observed
 from shared.notifications.selection import Notification, NotificationIntervals
 from shared.sampling.trend_rows import Trend
 from shared.trends.nightly.trend_news import trend_notices
 from shared.values.measurements import CAPACITY_METRIC, Metric, MetricValue, Window
-from shared.values.news import News, NewsKind, Severity
+from shared.values.news import Address, News, NewsKind, Severity
 from tests.builders import NOW, ago, as_message, resource, sample, state
 
 MINUTE = timedelta(minutes=1)
@@ -250,12 +249,23 @@ async def test_a_webhook_that_hangs_is_abandoned_after_the_time_limit(
     assert [news.news_id for news in await world.minute()] == ["1"]
 
 
-async def test_the_webhook_receives_only_the_configured_kinds_and_their_endings() -> None:
-    recipient = Recipient()
-    notifier = LogNotifier(recipient, frozenset({NewsKind.SOURCE_STALE}))
-    for kind in (NewsKind.POISON, NewsKind.SOURCE_STALE, "source.stale.over"):
-        await notifier.tell(News("1", kind, "a", NOW, "said"))
-    assert [news.kind for news in recipient.received] == ["source.stale", "source.stale.over"]
+def test_the_webhook_receives_only_the_configured_kinds_and_their_endings() -> None:
+    address = Address("", kinds={NewsKind.SOURCE_STALE})
+    kinds = [NewsKind.POISON, NewsKind.SOURCE_STALE, "source.stale.over"]
+    taken = [kind for kind in kinds if address.takes(News("1", kind, "a", NOW, "said"))]
+    assert taken == ["source.stale", "source.stale.over"]
+
+
+async def test_an_address_that_was_told_of_a_condition_is_told_of_its_ending() -> None:
+    world = World()
+    world.lasting = [STALE]
+    sent = await world.minute()
+    world.lasting = []
+    for _ in range(20):
+        sent += await world.minute()
+    assert [news.kind for news in sent] == ["source.stale", "source.stale.over"]
+    for least, count in ((Severity.INFO, 2), (Severity.WARNING, 2), (Severity.ERROR, 0)):
+        assert sum(Address("", severity=least).takes(news) for news in sent) == count
 
 
 async def test_a_condition_that_comes_and_goes_is_not_reported_each_time() -> None:

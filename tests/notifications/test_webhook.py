@@ -5,18 +5,23 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections.abc import AsyncIterator
-from dataclasses import dataclass, field
+from collections.abc import AsyncIterator, Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import pytest
 from aiohttp import web
 
 from shared.azure.retry import JitteredRetrying
+from shared.cli.main import main
 from shared.ingestion.breaker.announcement import NotifierAnnouncer
 from shared.ingestion.breaker.state import Breaker, BreakerMode
-from shared.notifications.notifiers import LogNotifier, Webhook
+from shared.notifications.notifiers import LogNotifier, Webhook, Webhooks
 from shared.notifications.ports import NotSent
+from shared.values.news import OVER, Address, News, NewsKind, Severity, Style
+from shared.wiring.app import App
 from tests.builders import NOW
+from tests.settings.test_settings import SINGLE
 
 OPEN = Breaker(BreakerMode.OPEN, 3, NOW, "too much failed")
 SECRET = "secret-signature"
@@ -32,6 +37,8 @@ class Receiver:
     content_types: list[str] = field(default_factory=list)
     elsewhere: int = 0
     hangs: bool = False
+    accepts: Callable[[Any], bool] = lambda _body: True
+    tokens: list[str | None] = field(default_factory=list)
     url: str = ""
 
     async def hook(self, request: web.Request) -> web.Response:
@@ -39,7 +46,9 @@ class Receiver:
         self.content_types.append(request.headers["Content-Type"])
         if self.hangs:
             await asyncio.sleep(60)
-        code = self.codes.pop(0) if self.codes else 202
+        self.tokens.append(request.headers.get("X-Token"))
+        usual = 202 if self.accepts(json.loads(self.bodies[-1])) else 400
+        code = self.codes.pop(0) if self.codes else usual
         headers = {"Location": "/elsewhere", "Retry-After": self.retry_after}
         return web.Response(status=code, headers=headers)
 
@@ -64,7 +73,7 @@ async def receiver() -> AsyncIterator[Receiver]:
 
 
 def announcer(url: str, seconds: float = 5) -> NotifierAnnouncer:
-    hook = Webhook(url, "cloudevents", JitteredRetrying(3, 0.001, 0.001), seconds)
+    hook = Webhook(Address(url), JitteredRetrying(3, 0.001, 0.001), seconds)
     return NotifierAnnouncer(LogNotifier(hook), "b", lambda _: "https://l")
 
 
@@ -113,3 +122,142 @@ async def test_an_unreachable_or_hanging_webhook_fails_within_a_time_limit(
     receiver.hangs = True
     with pytest.raises(NotSent, match="TimeoutError"):
         await announcer(receiver.url, 0.05).announce(OPEN)
+
+
+STALE = News("1", NewsKind.SOURCE_STALE, "a", NOW, "no sample", severity=Severity.ERROR)
+STALE_OVER = replace(
+    STALE, kind=f"source.stale{OVER}", severity=Severity.INFO, ended=STALE.severity
+)
+
+
+def is_event_of_pager_duty(body: Any) -> bool:
+    """The rules of the Events API v2."""
+    if body["routing_key"] != SECRET or len(body["dedup_key"]) > 255:
+        return False
+    payload = body.get("payload", {})
+    return body["event_action"] == "resolve" or (
+        body["event_action"] == "trigger"
+        and {"summary", "source"} <= payload.keys()
+        and payload["severity"] in {"critical", "error", "warning", "info"}
+    )
+
+
+def is_list_of_alerts(body: Any) -> bool:
+    """The rules of the API v2 of Alertmanager."""
+    return all(
+        each["labels"]["alertname"] and each.get("startsAt", "") <= each["endsAt"] for each in body
+    )
+
+
+ACCEPTS: Mapping[Style, Callable[[Any], bool]] = {
+    "cloudevents": lambda body: {"specversion", "id", "source", "type"} <= body.keys(),
+    "slack": lambda body: isinstance(body["text"], str),
+    "teams": lambda body: body["type"] == "message",
+    "pagerduty": is_event_of_pager_duty,
+    "alertmanager": is_list_of_alerts,
+    "json": lambda body: body["kind"] and body["subject"],
+}
+
+
+@pytest.mark.parametrize("style", ACCEPTS)
+async def test_each_service_accepts_a_condition_of_several_subjects_and_its_ending(
+    receiver: Receiver, style: Style, caplog: pytest.LogCaptureFixture
+) -> None:
+    receiver.accepts, receiver.codes = ACCEPTS[style], [429]
+    key = SECRET if style == "pagerduty" else ""
+    address = Address(receiver.url, style, key, {"X-Token": SECRET})
+    hooks = Webhooks([Webhook(address, JitteredRetrying(3, 0.001, 0.001))], "blue")
+    long = "b" * 300
+    for news in (STALE, STALE_OVER):
+        await hooks.tell(replace(news, others=(long,)))
+    assert set(receiver.tokens) == {SECRET}
+    assert SECRET not in caplog.text + repr(address)
+    first, *bodies = map(json.loads, receiver.bodies)
+    assert bodies[0] == first
+    assert "blue" in str(first)
+    if style == "pagerduty":
+        keys = [body["dedup_key"] for body in bodies]
+        assert keys[:2] == keys[2:]
+        assert keys[0] == "blue/source.stale/a"
+    if style == "alertmanager":
+        began, ended = ([each["labels"] for each in body] for body in bodies)
+        assert began == ended
+        assert [each["subject"] for each in began] == ["a", long]
+
+
+async def test_deployments_send_different_ids_and_sources_and_their_name(
+    receiver: Receiver,
+) -> None:
+    for name in ("staging", "production", ""):
+        hook = Webhook(Address(receiver.url), JitteredRetrying(1, 0.001, 0.001))
+        await Webhooks([hook], name).tell(STALE)
+    sent = [json.loads(body) for body in receiver.bodies]
+    assert [event["id"] for event in sent] == ["staging/1", "production/1", "1"]
+    assert sent[0]["source"] == "//staging/api/resources"
+    assert sent[2]["source"] == "/api/resources"
+    assert sent[0]["data"]["text"] == "[staging] no sample."
+
+
+async def test_one_address_that_fails_does_not_keep_the_others_from_being_told(
+    receiver: Receiver, caplog: pytest.LogCaptureFixture
+) -> None:
+    retry = JitteredRetrying(1, 0.001, 0.001)
+    broken, good = (Address(f"http://127.0.0.1:9/{SECRET}"), Address(receiver.url))
+    errors = replace(good, severity=Severity.ERROR)
+    hooks = [Webhook(address, retry) for address in (broken, good, errors)]
+    await Webhooks(hooks, "").tell(replace(STALE, severity=Severity.WARNING))
+    assert len(receiver.bodies) == 1
+    assert "[notification_failed] a: webhook at 127.0.0.1: ClientConnectorError" in caplog.text
+    with pytest.raises(NotSent, match="ClientConnectorError"):
+        await Webhooks(hooks[:1], "").tell(STALE)
+    assert SECRET not in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("environ", "name"),
+    [
+        ({}, ""),
+        ({"WEBSITE_SITE_NAME": "app"}, "app"),
+        ({"WEBSITE_SITE_NAME": "app", "WEBSITE_SLOT_NAME": "Production"}, "app"),
+        ({"WEBSITE_SITE_NAME": "app", "WEBSITE_SLOT_NAME": "staging"}, "app-staging"),
+        ({"WEBSITE_SITE_NAME": "app", "DeploymentName": "blue"}, "blue"),
+        ({"WEBSITE_SITE_NAME": "app", "DeploymentName": "-"}, ""),
+    ],
+)
+async def test_a_deployment_has_the_name_of_its_app_and_slot_unless_one_is_set(
+    environ: dict[str, str], name: str
+) -> None:
+    storage = {"AzureWebJobsStorage": "UseDevelopmentStorage=true"}
+    async with App({**SINGLE, **storage, **environ}) as app:
+        assert app.notifications.deployment == name
+
+
+def test_notify_sends_a_test_and_its_ending_to_each_address_and_names_what_failed(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    told = list[tuple[str, str]]()
+
+    async def tell(webhook: Webhook, news: News) -> None:
+        if webhook.address.style == "json":
+            raise NotSent("webhook at b answered 404")
+        told.append((webhook.address.style, news.kind))
+
+    monkeypatch.setattr(Webhook, "tell", tell)
+    for name, value in {**SINGLE, "AzureWebJobsStorage": "UseDevelopmentStorage=true"}.items():
+        monkeypatch.setenv(name, value)
+    assert main(["notify", "--test"]) == 2
+    assert "there is no webhook: set WebhookUrl or Webhooks" in capsys.readouterr().err
+    others = [
+        {"style": "pagerduty", "key": SECRET, "kinds": ["scaled"], "severity": "error"},
+        {"style": "json", "url": f"https://b/{SECRET}"},
+    ]
+    monkeypatch.setenv("Webhooks", json.dumps(others))
+    assert main(["notify", "--test"]) == 1
+    shown = capsys.readouterr()
+    assert "events.pagerduty.com (pagerduty): accepted" in shown.out
+    assert "b (json): webhook at b answered 404" in shown.out
+    assert SECRET not in shown.out + shown.err
+    assert told == [
+        ("pagerduty", "notification.test"),
+        ("pagerduty", "notification.test.over"),
+    ]

@@ -48,7 +48,7 @@ from shared.ingestion.ownership.load_balancing import BalancingTimes
 from shared.ingestion.store.sql_engine import Sql
 from shared.ingestion.store.tables import EVENTS, TABLE_NAMES, TableRows
 from shared.messaging.link import ServiceBusLink
-from shared.notifications.notifiers import LogNotifier, Webhook
+from shared.notifications.notifiers import Webhook, Webhooks
 from shared.settings import SETTINGS
 from shared.settings.amqp_transport import WEBSOCKETS, AmqpTransport
 from shared.storage.tables import Table
@@ -132,6 +132,10 @@ def of(app: App) -> Any:
 def made(cls: Any, path: str, argument: str) -> Callable[[App], object]:
     """The argument with which the part of the app at a path creates an object of the class."""
     return lambda app: given(cls, lambda: attrgetter(path)(app))[argument]
+
+
+def webhook(app: App) -> Any:
+    return given(Webhook, lambda: app.notifications.notifier)["address"]
 
 
 def reading_turns(app: App) -> tuple[float, float]:
@@ -361,14 +365,23 @@ ROWS = {
     ),
     "ArmTimeoutSeconds": Row("77", 77, lambda app: control(app).arm_timeout_seconds),
     # --- notifications and telemetry ---
-    "WebhookUrl": Row(HOOK, HOOK, made(Webhook, "notifications.notifier", "url")),
-    "WebhookStyle": Row(
-        "teams", "teams", made(Webhook, "notifications.notifier", "style"), {"WebhookUrl": HOOK}
-    ),
+    "WebhookUrl": Row(HOOK, HOOK, lambda app: webhook(app).url),
+    "WebhookStyle": Row("teams", "teams", lambda app: webhook(app).style, {"WebhookUrl": HOOK}),
     "Notifications": Row(
         "scaled",
         frozenset({"scaled"}),
-        made(LogNotifier, "notifications.notifier", "kinds"),
+        lambda app: webhook(app).kinds,
+        {"WebhookUrl": HOOK},
+    ),
+    "Webhooks": Row(
+        f'[{{"url": "{HOOK}", "style": "json", "headers": {{"A": "b"}}, "severity": "error"}}]',
+        (HOOK, "json", {"A": "b"}, "error"),
+        lambda app: (*attrgetter("url", "style", "headers", "severity")(webhook(app)),),
+    ),
+    "DeploymentName": Row(
+        "blue",
+        "blue",
+        made(Webhooks, "notifications.notifier", "deployment"),
         {"WebhookUrl": HOOK},
     ),
     "NotificationQuietMinutes": Row("77", MINUTES_77, "notifications.intervals.quiet"),

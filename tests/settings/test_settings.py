@@ -348,6 +348,30 @@ def test_a_value_that_cannot_be_parsed_is_replaced_by_its_default_in_comparisons
         ({"WebhookUrl": "http://hunter2"}, "WebhookUrl: must begin with https://"),
         ({"WebhookUrl": "https://a b"}, "WebhookUrl: must begin with https://"),
         ({"WebhookStyle": "fax"}, "WebhookStyle = 'fax': must be one of cloudevents"),
+        (
+            {"WebhookUrl": "https://a", "WebhookStyle": "pagerduty"},
+            "WebhookStyle = 'pagerduty': needs a key, so use Webhooks instead",
+        ),
+        ({"Webhooks": "hunter2"}, "Webhooks: must be a JSON list of objects, such as"),
+        ({"Webhooks": '[{"url": "https://a"}, {"url": "hunter2"}]'}, "Webhooks: address 2: url"),
+        (
+            {"Webhooks": '[{"hunter2": 1, "url": "https://a"}]'},
+            "Webhooks: address 1: has 1 unknown names",
+        ),
+        ({"Webhooks": '[{"style": "json"}]'}, "Webhooks: address 1: url must be set"),
+        (
+            {"Webhooks": '[{"style": "pagerduty"}]'},
+            "Webhooks: address 1: key must be set for pagerduty",
+        ),
+        (
+            {"Webhooks": '[{"url": "https://a", "headers": {"A": "hunter2\\n"}}]'},
+            "Webhooks: address 1: headers must be an object of names and texts",
+        ),
+        (
+            {"Webhooks": '[{"url": "https://a", "kinds": ["fire"]}]'},
+            "Webhooks: address 1: kinds must be a list of kinds: scaled, scaling.refused",
+        ),
+        ({"DeploymentName": "a b"}, "DeploymentName = 'a b': must be letters, digits and .-_"),
         ({"BreakerApprovalKey": "hunter2"}, "BreakerApprovalKey: must have 32 or more random"),
         ({"IngestionDatabaseUrl": "hunter2"}, "IngestionDatabaseUrl: must be a URL such as"),
         ({"BreakerDisablesApp": "my-app"}, "BreakerDisablesApp = 'my-app': must be a resource ID"),

@@ -268,6 +268,6 @@ MANIFEST = Manifest(
 NOTIFICATION = Notification(
     ("breaker.opened", BREAKER_NAME),
     News("news-1", "breaker.opened", BREAKER_NAME, NOW, "The breaker opened"),
-    NotificationRecord(("a1", "b2"), ago(30), NOW, ago(60)),
+    NotificationRecord(("a1", "b2"), ago(30), NOW, ago(60), "error"),
 )
 PROGRESS = SourceProgress(ago(15))

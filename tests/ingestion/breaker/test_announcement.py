@@ -9,7 +9,8 @@ from typing import Any
 from shared.ingestion.breaker.announcement import closing_news
 from shared.ingestion.breaker.announcement import opening_news as news_of
 from shared.ingestion.breaker.state import Breaker, BreakerMode
-from shared.values.news import Style, shaped
+from shared.notifications.formats import FORMATS
+from shared.values.news import Style
 from tests.builders import NOW
 
 OPEN = Breaker(
@@ -18,8 +19,9 @@ OPEN = Breaker(
 LINK = "https://app/api/breakers/metric_ingest?token=t"
 
 
-def announcement(style: Style, name: str, breaker: Breaker, link: str) -> dict[str, Any]:
-    return shaped(style, news_of(name, breaker, link))
+def announcement(style: Style, name: str, breaker: Breaker, link: str) -> Any:
+    (body,) = FORMATS[style].bodies(news_of(name, breaker, link), "")
+    return body
 
 
 def test_a_cloud_event_has_the_required_attributes_and_one_id_per_incident() -> None:
@@ -52,8 +54,7 @@ def test_teams_gets_a_card_with_a_button() -> None:
 
 
 def test_without_a_link_the_announcement_names_the_settings_to_make() -> None:
-    styles: tuple[Style, ...] = ("cloudevents", "slack", "teams")
-    for style in styles:
+    for style in FORMATS:
         text = str(announcement(style, "metric_ingest", OPEN, ""))
         assert "To get a link that closes it, set BreakerApprovalKey and AppUrl." in text
         assert "Show and close" not in text
