@@ -444,7 +444,7 @@ def test_an_uncertain_rate_leaves_part_of_the_age_limit_unused(
 
 
 def test_work_that_waits_while_nothing_arrives_becomes_older_than_the_age_limit() -> None:
-    waiting = Outlook(50, Arrivals(0, (0.0,) * 5), 4, 4, 3, 1, 0.95)
+    waiting = Outlook(50, Arrivals(0, (0.0,) * 5, 0), [4], 4, 3, 1, 0.95)
     projected = waiting.project([4] * 5)
     assert projected.late > 0
     assert projected.worst_age == 6
