@@ -15,7 +15,9 @@ deviations from moving averages:
 Both means are exponential moving averages, so slow changes of λ cancel out. The noise has the heavy
 tails of Student's t distribution, and its variance is learned from the residuals. The regression
 uses every busy minute. After a change of the capacity, it learns from each minute until the moving
-averages have adapted to the new capacity.
+averages have adapted to the new capacity. Here, n counts the instances that can work, not those
+that are only read. The variance is learned in every minute, also where the capacity never rests: a
+residual after a change is partly due to the error of μ, so it counts less.
 
 The posterior distribution of log μ combines the likelihood of the regression with three
 assumptions:

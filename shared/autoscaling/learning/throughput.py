@@ -27,9 +27,11 @@ work.
 after it at which something was finished are close enough (``fall_limit`` in backlogs.py). Otherwise
 the instances may not have worked at all. Outliers are left out: see outliers.py.
 
-*Start-up time.* The start-up time is the mean wait from the request for a scale-out to its
-confirmation, plus ``DECISION_MINUTES``. Only scale-outs that succeeded at the first attempt, and
-not in pieces, are measured.
+*Start-up time.* Resource Manager shows an ordered number within seconds, long before the instances
+work, so a confirmation says nothing about their start. The start-up time is the one that is set, or
+``START_UP_MINUTES``. Only the wait until the number is read is learned: if it is longer than
+``START_UP_MINUTES``, so is the start-up time. Until the start-up time has passed since the request,
+an instance that is read does not count as working (``started``).
 """
 
 from __future__ import annotations

@@ -63,11 +63,13 @@ ROUNDING = 1e-9
 whole number.
 """
 UNSURE_GROWTH_MAX = 4
-"""While the rate is uncertain, one action multiplies the capacity by at most this factor."""
+"""While the rate is uncertain, one action multiplies the instances that can work by at most this
+factor.
+"""
 STARTING = "instances are still starting"
 NOT_KNOWN = "the rate per instance is not known yet"
 START_UP_MINUTES = 3.0
-"""The start-up time that the policy assumes until the actual start-up time is known."""
+"""The start-up time that the policy assumes if it is not set."""
 SECONDS_BELOW = 30
 """If a step is shorter than this many seconds, the reasons of decisions state times in seconds
 instead of minutes.
@@ -88,8 +90,8 @@ class QueueAge(Composite):
     Time is counted in steps of ``step_seconds``, and work in instance-steps: one instance-step is
     the work that one busy instance finishes in a step. The formulas use these symbols:
 
-    - n: the capacity, in instances. The *ordered* capacity is the target of the pending action, or
-      n if no action is pending.
+    - n: the capacity, in instances. Those that can work may be fewer: see below. The *ordered*
+      capacity is the target of the pending action, or n if no action is pending.
     - μ: the rate, in items per instance-step.
     - q: the backlog divided by μ, in instance-steps.
     - λ: the arrivals per step divided by μ, in instances, as inferred by outlook.py.
@@ -114,11 +116,18 @@ class QueueAge(Composite):
 
         2κ·(m - ordered) + idle instance-steps + P·(late work of all steps)
 
+    *Instances that start.* Resource Manager shows an ordered number long before the instances work.
+    At each time, the number of instances that can work is the least number that was read within
+    the last D - w steps, if w is the wait from an order until it is read (``seen.working``). Only
+    these count in λ and in the projection. While some are starting, the policy scales out again
+    only if work would be late within D + 1 steps, because the estimate of λ is often still rising.
+    It does not scale in.
+
     The policy replaces a pending action only if that action is overdue, or if waiting for that
     action would make more work late than replacing it.
 
     *Scale-in.* If no action is pending and the queue will be empty within a step (q + λ ≤ n), the
-    policy recommends ⌈λ + q/T - f⌉ instances, with
+    policy recommends ⌈λ + q/T - f⌉ instances, with λ as the highest average of the last step, and
 
         T = max(5, 4κ)        f = min(½, L·λ / (L·λ + 8κ))
 
@@ -139,10 +148,12 @@ class QueueAge(Composite):
     policy removes one instance, whatever the estimate of λ is. An empty queue does not show how
     much work arrives. It shows only that fewer instances may be enough.
 
-    *Unknown throughput.* If μ is not known, the policy plans with the low end of ``seen.estimate``.
-    A low estimate leads to too many instances rather than too few. While the estimate is uncertain,
-    one action therefore at most quadruples the capacity. Before any work was seen, there is no
-    estimate, and the policy ``until_known`` decides.
+    *Estimated throughput.* If μ is estimated, each direction uses the end of the estimate that is
+    safe for it. A scale-out uses the low end: it leads to too many instances rather than too few. A
+    scale-in uses the high end: with n instances, λ is n + Δq, and while a queue drains (Δq < 0), a
+    rate that is too low makes λ too small. While the estimate is uncertain, one action at most
+    quadruples the instances that can work. Before any work was seen, there is no estimate, and the
+    policy ``until_known`` decides.
 
     The formulas were derived for this policy. docs/adr/0005-default-policy.md compares it with
     other policies and variants.
