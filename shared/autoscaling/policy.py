@@ -77,6 +77,11 @@ class RateEstimate:
     """The standard error, relative to the likely value; 0 for a rate given in settings."""
 
     @property
+    def high(self) -> float:
+        """As far above the likely value, as a factor, as the low value is below it."""
+        return self.likely * (self.likely / self.low)
+
+    @property
     def sure(self) -> bool:
         """Whether the rate per instance counts as known."""
         return self.relative_error <= RATE_ERROR_MAX
@@ -125,6 +130,10 @@ class Observation:
     profile: WeekProfile | None = None
     estimate: RateEstimate | None = None
     """The rate per instance, even if it is not sure; None before any work was seen."""
+    working: Window = NO_SAMPLES
+    """The instances that can work, from each of these times on. Instances that have been read but
+    are still starting follow at times ahead. Without samples, those of ``capacities`` work.
+    """
 
     def window(self, name: str) -> Window:
         """The metric's samples in ``metrics``. Raises UnknownMetric if it is not declared."""
@@ -415,6 +424,7 @@ def _copied(seen: Observation) -> Observation:
         seen.throughput,
         seen.profile,
         seen.estimate,
+        Window(seen.working.samples),
     )
 
 

@@ -18,6 +18,7 @@ from shared.autoscaling.deciding.samples import (
     kept_seconds,
     merge,
     samples_of,
+    working,
 )
 from shared.autoscaling.errors import BadMessage
 from shared.autoscaling.learning.backlog_rate import resumed, with_backlog
@@ -29,7 +30,7 @@ from shared.autoscaling.learning.backlogs import (
     unfallen,
     with_stalls,
 )
-from shared.autoscaling.learning.throughput import Counted, learn_start_up_time, with_counted
+from shared.autoscaling.learning.throughput import Counted, learn_wait, with_counted
 from shared.autoscaling.policy import Resource
 from shared.autoscaling.state import ScalingState, Stall
 from shared.values.measurements import (
@@ -129,13 +130,13 @@ def _decided(
     resource: Resource, state: ScalingState, now: datetime
 ) -> tuple[ScalingState, ScalingState, Decision]:
     """The state on which the decision is based, the one after it, and the decision."""
-    stalled = stalls(resource, state)
+    state, stalled = learn_wait(state), stalls(resource, state)
     if resource.throughput.rate_per_instance_minute is None:
         state = _learned_from_backlog(resource, state, stalled)
     decision = decide(resource, state, now, stalled)
     if told := clocks.told(state):
         decision = replace(decision, reason=f"{decision.reason}; {told}")
-    new = learn_start_up_time(remember(resource, state, decision))
+    new = remember(resource, state, decision)
     new = with_stalls(resource, new, stalled, age_minutes(decision.evidence))
     if resource.throughput.counted_metric is not None:
         new = _learned(resource, new)
@@ -159,9 +160,8 @@ def _learned_from_backlog(
     if any(each.stall.metric == name for each in unfallen(resource, state, stalled)):
         trend = resumed(known, backlog[-1].time)
     else:
-        trend = with_backlog(
-            known, backlog, capacities, within_plan(resource, state).limits.maximum
-        )
+        maximum = within_plan(resource, state).limits.maximum
+        trend = with_backlog(known, backlog, capacities, maximum, working(resource, state))
     if trend is known:
         return state
     return replace(state, learned=replace(state.learned, trend=trend))

@@ -118,7 +118,7 @@ class RuleSettings(SettingsModel):
         "it is not set, the app [estimates it](rules.md#learning)", unset="none (estimated)")
     dead_time_minutes: Annotated[float, Bounds(0, 120)] | None = setting("DeadTimeMinutes",
         "minutes", "", "time from the request of an instance until it processes messages",
-        unset="none (learned)")
+        unset="none (three minutes)")
     completed_metric: str = setting("CompletedMetric", "text", "",
         "name of a metric, sent to the event hub, that counts the messages completed since its "
         "last sample; the app learns the rate per instance from it "

@@ -9,7 +9,12 @@ from enum import StrEnum
 
 from shared.autoscaling.azure_monitor.lag import NO_LAG, lag_of, moved
 from shared.autoscaling.errors import BadMessage
-from shared.autoscaling.learning.throughput import known_throughput, rate_estimate
+from shared.autoscaling.learning.throughput import (
+    known_throughput,
+    rate_estimate,
+    started,
+    starting_minutes,
+)
 from shared.autoscaling.policy import Observation, Resource
 from shared.autoscaling.state import ScalingState
 from shared.values.measurements import (
@@ -175,6 +180,7 @@ def observe(resource: Resource, state: ScalingState, capacity: int, now: datetim
         known_throughput(resource.throughput, state.learned, estimate),
         state.profile,
         estimate,
+        Window(working(resource, state)),
     )
 
 
@@ -213,6 +219,14 @@ def kept_seconds(resource: Resource, name: str) -> tuple[float, float]:
 def samples_of(state: ScalingState, name: str) -> Samples:
     """All kept samples of a metric, oldest first."""
     return state.histories.get(name, NO_SAMPLES).samples
+
+
+def working(resource: Resource, state: ScalingState) -> Samples:
+    """The changes of the number of instances that can work, according to all kept samples."""
+    samples, known = samples_of(state, CAPACITY_METRIC), known_capacity(state)
+    if known and samples and known.time > samples[-1].time:
+        samples = (*samples, known)
+    return started(samples, starting_minutes(resource.throughput, state.learned))
 
 
 def known_capacity(state: ScalingState) -> MetricValue | None:

@@ -15,7 +15,9 @@ deviations from moving averages:
 Both means are exponential moving averages, so slow changes of λ cancel out. The noise has the heavy
 tails of Student's t distribution, and its variance is learned from the residuals. The regression
 uses every busy minute. After a change of the capacity, it learns from each minute until the moving
-averages have adapted to the new capacity.
+averages have adapted to the new capacity. Here, n counts the instances that can work, not those
+that are only read. The variance is learned in every minute, also where the capacity never rests: a
+residual after a change is partly due to the error of μ, so it counts less.
 
 The posterior distribution of log μ combines the likelihood of the regression with three
 assumptions:
@@ -102,14 +104,19 @@ def low_end(likely: float, deviation: float) -> float:
 
 
 def with_backlog(
-    trend: BacklogTrend, backlog: Samples, capacities: Samples, maximum: int
+    trend: BacklogTrend,
+    backlog: Samples,
+    read: Samples,
+    maximum: int,
+    working: Samples = (),
 ) -> BacklogTrend:
     """The trend, updated with every interval that has ended since the last update.
 
-    ``backlog`` and ``capacities`` are sorted by time. ``maximum`` is the maximum number of
-    instances.
+    All samples are sorted by time. ``read`` are the instances that were read, and ``working`` those
+    that can work, if some were still starting. A fall of the backlog is shared among all that were
+    read, because they may have started sooner. ``maximum`` is the maximum number of instances.
     """
-    if not backlog or not capacities:
+    if not backlog or not read:
         return trend
     trend = _sound(trend)
     until = trend.until or backlog[0].time
@@ -121,7 +128,8 @@ def with_backlog(
             trend = _idle(seen, span / timedelta(minutes=1))
             continue
         growth = (after.value - before.value) / (span / timedelta(minutes=1))
-        instances, most = _capacities(capacities, before.time, after.time)
+        instances, _ = _capacities(working or read, before.time, after.time)
+        _, most = _capacities(read, before.time, after.time)
         seen = _drained(seen, -growth / most)
         trend = _with_minute(seen, growth, instances, after.value, maximum)
     return trend
@@ -226,16 +234,13 @@ def _regressed(
     noise = trend.variance * (1 + weight * (1 + trend.gap)) + _squared(NOISE_MIN * arrivals)
     noise = max(noise, 1e-12)
     information, weighted, variance = trend.information, trend.weighted_rate, trend.variance
-    trust = 1.0
+    residual, spread, trust = y, noise, 1.0
     if information > 0:
         residual = y - weighted / information * x
         spread = noise + x * x / information
         trust = (FREEDOM + 1) / (FREEDOM + residual * residual / spread)
-    else:
-        residual = y
-    steady = abs(x) < IDLE_SHARE
-    if steady or information * rate * rate > 10:
-        surprise = min(residual * residual, OUTLIER * noise)
+    if information > 0 or abs(x) < IDLE_SHARE:
+        surprise = min(residual * residual / spread, OUTLIER) * noise
         variance += VARIANCE_WEIGHT * (surprise - variance)
     if abs(x) > 1e-3:
         gained = TEMPER * trust * x / noise

@@ -28,6 +28,8 @@ from shared.values.measurements import (
 LIMIT_MIN = timedelta(minutes=10)
 COMPLETIONS = 6
 """In the time that the instances usually need for this many items, a backlog should fall."""
+AGE_MINUTES_MAX = 7 * 1440.0
+"""Of an item that would be older, the age is not known."""
 MINUTES_MAX = 1440.0
 """The limit after which a backlog counts as unfallen is at most a day."""
 GAP_MAX = timedelta(minutes=10)
@@ -52,7 +54,8 @@ def backlog_name(resource: Resource) -> str | None:
 
 def age_minutes(evidence: Evidence) -> float | None:
     """The age of the oldest waiting item if all instances work, by Little's law: backlog ÷ arrivals
-    per minute. None if the evidence of the policy does not have both.
+    per minute. None if the evidence of the policy does not have both, or if almost
+    nothing arrives.
     """
     backlog, arrivals = evidence.get("backlog"), evidence.get("arrivals_per_minute")
     if not isinstance(backlog, int | float) or not isinstance(arrivals, int | float):
@@ -60,7 +63,7 @@ def age_minutes(evidence: Evidence) -> float | None:
     if not backlog:
         return 0.0
     age = backlog / arrivals if arrivals else math.inf
-    return age if math.isfinite(age) else None
+    return age if age <= AGE_MINUTES_MAX else None
 
 
 AGE_AT_MOST = "age_at_most_minutes"

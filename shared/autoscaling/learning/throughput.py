@@ -27,9 +27,11 @@ work.
 after it at which something was finished are close enough (``fall_limit`` in backlogs.py). Otherwise
 the instances may not have worked at all. Outliers are left out: see outliers.py.
 
-*Start-up time.* The start-up time is the mean wait from the request for a scale-out to its
-confirmation, plus ``DECISION_MINUTES``. Only scale-outs that succeeded at the first attempt, and
-not in pieces, are measured.
+*Start-up time.* Resource Manager shows an ordered number within seconds, long before the instances
+work, so a confirmation says nothing about their start. The start-up time is the one that is set, or
+``START_UP_MINUTES``. Only the wait until the number is read is learned: if it is longer than
+``START_UP_MINUTES``, so is the start-up time. Until the start-up time has passed since the request,
+an instance that is read does not count as working (``started``).
 """
 
 from __future__ import annotations
@@ -52,9 +54,10 @@ from shared.autoscaling.learning.outliers import (
     contradicted,
     with_recent,
 )
+from shared.autoscaling.policies.queue_age import START_UP_MINUTES
 from shared.autoscaling.policy import RateEstimate, RateSource
 from shared.autoscaling.state import ActionStatus, BusyIntervals, Learned, ScalingState
-from shared.values.measurements import MetricValue, time_of
+from shared.values.measurements import CAPACITY_METRIC, NO_SAMPLES, MetricValue, time_of
 
 OBSERVATIONS_MIN = 2.9
 """A standard error is computed from three or more intervals. The weights of three intervals add up
@@ -64,12 +67,7 @@ ROUGH_ERROR = 0.3
 """With fewer intervals, this relative error is assumed. It is so high that the rate counts as
 uncertain.
 """
-START_UPS_MIN = 3
 START_UP_MINUTES_MAX = 30
-DECISION_MINUTES = 1.0
-"""This time is added to the measured wait, because a decision uses a sample that describes the
-previous minute.
-"""
 START_UP_WEIGHT_MIN = 0.02
 """The newest start-up time has at least this weight in the mean. So the mean covers about the last
 50 start-up times.
@@ -129,9 +127,8 @@ def known_throughput(
     if fixed.rate_per_instance_minute is None and estimate is not None and estimate.sure:
         error = 0 if estimate.source is RateSource.BACKLOG else estimate.relative_error
         known = replace(known, rate_per_instance_minute=estimate.low, relative_error=error)
-    if fixed.start_up_minutes is None and learned.dead_times >= START_UPS_MIN:
-        minutes = learned.dead_time_minutes + DECISION_MINUTES
-        known = replace(known, start_up_minutes=minutes)
+    if fixed.start_up_minutes is None and learned.dead_time_minutes > START_UP_MINUTES:
+        known = replace(known, start_up_minutes=learned.dead_time_minutes)
     return known
 
 
@@ -157,8 +154,34 @@ def counted_rate(work: BusyIntervals) -> RateEstimate | None:
 # --- the start-up time ----------------------------------------------------------------------------
 
 
-def learn_start_up_time(state: ScalingState) -> ScalingState:
-    """The state after learning from the start-up time of the last confirmed change.
+def starting_minutes(fixed: Throughput, learned: Learned) -> float:
+    """How long an instance is still starting after it was first read."""
+    known = known_throughput(fixed, learned, None).start_up_minutes
+    return max((START_UP_MINUTES if known is None else known) - learned.dead_time_minutes, 0.0)
+
+
+def started(read: tuple[MetricValue, ...], minutes: float) -> tuple[MetricValue, ...]:
+    """The changes of the number of instances that can work: at each time, the least number that was
+    read within the last ``minutes``. Changes may be ahead of the last sample.
+    """
+    if minutes <= 0 or len({sample.value for sample in read}) < 2:
+        return read
+    starting, changes = timedelta(minutes=minutes), list[MetricValue]()
+    times = [sample.time for sample in read]
+    rises = [
+        after.time + starting for before, after in pairwise(read) if after.value > before.value
+    ]
+    for time in sorted({*times, *rises}):
+        first = max(bisect_right(times, time - starting) - 1, 0)
+        least = min([each.value for each in read[first : bisect_right(times, time)]])
+        if not changes or changes[-1].value != least:
+            changes.append(MetricValue(time, least))
+    return tuple(changes)
+
+
+def learn_wait(state: ScalingState) -> ScalingState:
+    """The state after learning how long it takes from the request for a scale-out to the first
+    sample that shows it.
 
     Each change is used only once. An action that was deferred or given up, or that was confirmed in
     part or in pieces, is not used, because the wait for its confirmation had another cause.
@@ -166,10 +189,11 @@ def learn_start_up_time(state: ScalingState) -> ScalingState:
     desired, learned = state.desired, state.learned
     if desired is None or desired.changed_at is None or desired.epoch <= learned.epoch:
         return state
-    if desired.status is not ActionStatus.CONFIRMED:
+    read = state.histories.get(CAPACITY_METRIC, NO_SAMPLES).latest
+    if desired.status is not ActionStatus.CONFIRMED or not read or read.time < desired.changed_at:
         return state
     learned = replace(learned, epoch=desired.epoch)
-    waited_minutes = (desired.changed_at - desired.requested_at).total_seconds() / 60
+    waited_minutes = (read.time - desired.requested_at).total_seconds() / 60
     out = desired.target > desired.previous
     whole = desired.reached is None and desired.given_up is None
     if out and whole and not desired.attempts and 0 < waited_minutes <= START_UP_MINUTES_MAX:

@@ -23,7 +23,7 @@ time between samples.
 """
 IDLE_DECAY = 0.95
 """An empty queue hides the arrivals. They are assumed to be at most this share of the previous
-average in each empty step.
+average. The weight of a sample depends on its interval, so it does not matter how often they come.
 """
 IN_HAND_STEPS_MIN = 0.05
 IN_HAND_STEPS_MAX = 0.5
@@ -45,10 +45,15 @@ RECENT = Memory()
 
 @dataclass(frozen=True, slots=True)
 class Arrivals:
-    """The average arrivals per step, and the arrivals of each of the last steps, newest first."""
+    """The average arrivals per step, and the arrivals of each of the last steps, newest first.
+
+    ``peak`` is the highest average of the last step. With several samples a step, a scale-in is not
+    due to the lowest of them.
+    """
 
     rate: float
     recent: tuple[float, ...]
+    peak: float
 
 
 def infer(
@@ -76,28 +81,30 @@ def infer(
     first = bisect_left(samples, now - span(memory.steps * step_seconds), key=time_of)
     if first and first > len(samples) - SAMPLES_MIN:
         first = max(len(samples) - SAMPLES_MIN, 0)
-    before, rate, arrivals = samples[first].value / rate_per_instance_step, None, []
+    before, rate = samples[first].value / rate_per_instance_step, None
+    arrivals, rates = list[float](), list[float]()
     step, times = span(step_seconds), [sample.time for sample in samples[first:]]
     samples, gaps = samples[first + 1 :], [*map(sub, times[1:], times)]
     serving = _serving(capacities, capacity, samples)
     smoothing, in_hand = memory.smoothing, in_hand_steps(rate_per_instance_step)
-    usual, took, weight, decay = step, 1.0, smoothing, IDLE_DECAY
+    usual, took, weight = step, 1.0, smoothing
     for sample, gap, instances in zip(samples, gaps, serving, strict=True):
         if gap != usual:  # rarely: most samples are as far apart as those before
             usual, took = gap, gap / step
             weight = smoothing if gap == step else 1.0 - (1.0 - smoothing) ** took
-            decay = IDLE_DECAY**took
         after = sample.value / rate_per_instance_step
         arrived = instances + (after - before) / took
         if after <= in_hand * instances:
-            arrived = _believed(arrived, rate, decay)
+            arrived = min(arrived, (arrived if rate is None else max(rate, 0.0)) * IDLE_DECAY)
         rate = arrived if rate is None else rate + (arrived - rate) * weight
+        rates.append(rate)
         arrivals.append(arrived)
         before = after
     newest = samples[-1].time
     ago = (now - newest).total_seconds() / step_seconds if now > newest else 0.0  # clocks differ
     recent = _recent(arrivals, gaps, step, ago, steps)
-    return Arrivals(0.0 if rate is None or rate < 0.0 else rate, _without_negatives(recent))
+    peak = max(rates[-max(round(step / gaps[-1]), 1) :])
+    return Arrivals(max(rates[-1], 0.0), _without_negatives(recent), max(peak, 0.0))
 
 
 @lru_cache
@@ -112,14 +119,6 @@ def waiting_share(backlog: Sequence[MetricValue], start: datetime, in_hand: floa
     if not samples:
         return 0.0
     return sum([sample.value > in_hand for sample in samples]) / len(samples)
-
-
-def _believed(most: float, rate: float | None, decay: float) -> float:
-    """The assumed arrivals of an interval at whose end the queue was empty.
-
-    ``most`` is their upper bound, and ``rate`` the average before.
-    """
-    return min(most, (most if rate is None else max(rate, 0.0)) * decay)
 
 
 def _without_negatives(recent: list[float]) -> tuple[float, ...]:
@@ -185,6 +184,10 @@ def _spread(recent: list[float], arrived: float, end: float, start: float) -> No
 
 ORDER_AHEAD_STEPS = 2
 """A policy scales out if work would be late within the start-up time plus this many steps."""
+STARTING_AHEAD_STEPS = 1
+"""The same while instances are starting: the estimate of the arrivals is then often still rising,
+and a later action can be the last one.
+"""
 PLAN_AHEAD_STEPS = 4
 """The costs of a scale-out are compared over the start-up time plus this many steps."""
 RETURN_TRIP = 2.0
@@ -204,7 +207,9 @@ class Projection:
 class Outlook:
     """The present state of a queue, and the instances that run and that are ordered.
 
-    ``ordered`` is the target of the pending action, or the capacity if no action is pending.
+    ``working`` are the instances that can work in each of the next steps without the pending
+    action; the last number stays. ``ordered`` is the target of the pending action, or the capacity
+    if no action is pending.
     ``dead`` is the start-up time of a new action, and ``arrival`` is the number of steps until the
     pending action takes effect. Both are at least 1. ``share`` is the share of the age limit that
     is used.
@@ -212,7 +217,7 @@ class Outlook:
 
     backlog: float
     arrivals: Arrivals
-    capacity: int
+    working: Sequence[int]
     ordered: int
     dead: int
     arrival: int
@@ -222,10 +227,13 @@ class Outlook:
 
     def standing(self, steps: int) -> list[int]:
         """The instances in each of the next steps if no further action is requested."""
-        if self.ordered == self.capacity:
-            return [self.capacity] * steps
-        waiting = self.arrival - 1
-        return ([self.capacity] * waiting + [self.ordered] * steps)[:steps]
+        if self.ordered == self.working[-1]:
+            return self._without_action(steps)
+        waiting = min(self.arrival - 1, steps)
+        return self._without_action(waiting) + [self.ordered] * (steps - waiting)
+
+    def _without_action(self, steps: int) -> list[int]:
+        return [*self.working, *[self.working[-1]] * steps][:steps]
 
     def project(self, planned: Sequence[int]) -> Projection:
         """Project the queue for the planned instances of each step, at the present arrivals.
@@ -251,7 +259,13 @@ class Outlook:
 
     def late_ahead(self) -> Projection:
         """The projection until shortly after a new action would take effect."""
-        return self.project(self.standing(self.dead + ORDER_AHEAD_STEPS))
+        ahead = ORDER_AHEAD_STEPS if self.settled else STARTING_AHEAD_STEPS
+        return self.project(self.standing(self.dead + ahead))
+
+    @property
+    def settled(self) -> bool:
+        """True if all instances that have been read can work."""
+        return self.working[0] == self.working[-1]
 
     def cheapest(self, maximum: int, switch_cost: float, late_penalty: float) -> int:
         """The capacity at which a further instance costs more than the late work that it avoids."""
@@ -271,7 +285,7 @@ class Outlook:
         if self.arrival <= 1:
             return False
         steps = self.dead + PLAN_AHEAD_STEPS + self.arrival
-        replaced = [self.capacity] * (self.dead - 1) + [wanted] * (steps - self.dead + 1)
+        replaced = self._without_action(self.dead - 1) + [wanted] * (steps - self.dead + 1)
         waited = self.standing(self.dead + self.arrival - 1)
         waited += [wanted] * (steps - len(waited))
         return self.project(replaced).late < self.project(waited).late

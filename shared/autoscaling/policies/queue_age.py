@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from bisect import bisect_right
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from math import ceil
 from typing import Annotated
 
@@ -30,7 +32,7 @@ from shared.autoscaling.policy import (
     distinct,
 )
 from shared.values.bounds import Bounds, Name, Share, problems_of
-from shared.values.measurements import HISTORY_SECONDS_MAX, EvidenceValue, span
+from shared.values.measurements import HISTORY_SECONDS_MAX, EvidenceValue, Samples, span, time_of
 
 PATIENCE_STEPS_MIN = 5.0
 PATIENCE_STEPS = 4.0
@@ -61,10 +63,13 @@ ROUNDING = 1e-9
 whole number.
 """
 UNSURE_GROWTH_MAX = 4
-"""While the rate is uncertain, one action multiplies the capacity by at most this factor."""
+"""While the rate is uncertain, one action multiplies the instances that can work by at most this
+factor.
+"""
+STARTING = "instances are still starting"
 NOT_KNOWN = "the rate per instance is not known yet"
 START_UP_MINUTES = 3.0
-"""The start-up time that the policy assumes until the actual start-up time is known."""
+"""The start-up time that the policy assumes if it is not set."""
 SECONDS_BELOW = 30
 """If a step is shorter than this many seconds, the reasons of decisions state times in seconds
 instead of minutes.
@@ -85,8 +90,8 @@ class QueueAge(Composite):
     Time is counted in steps of ``step_seconds``, and work in instance-steps: one instance-step is
     the work that one busy instance finishes in a step. The formulas use these symbols:
 
-    - n: the capacity, in instances. The *ordered* capacity is the target of the pending action, or
-      n if no action is pending.
+    - n: the capacity, in instances. Those that can work may be fewer: see below. The *ordered*
+      capacity is the target of the pending action, or n if no action is pending.
     - μ: the rate, in items per instance-step.
     - q: the backlog divided by μ, in instance-steps.
     - λ: the arrivals per step divided by μ, in instances, as inferred by outlook.py.
@@ -111,11 +116,18 @@ class QueueAge(Composite):
 
         2κ·(m - ordered) + idle instance-steps + P·(late work of all steps)
 
+    *Instances that start.* Resource Manager shows an ordered number long before the instances work.
+    At each time, the number of instances that can work is the least number that was read within
+    the last D - w steps, if w is the wait from an order until it is read (``seen.working``). Only
+    these count in λ and in the projection. While some are starting, the policy scales out again
+    only if work would be late within D + 1 steps, because the estimate of λ is often still rising.
+    It does not scale in.
+
     The policy replaces a pending action only if that action is overdue, or if waiting for that
     action would make more work late than replacing it.
 
     *Scale-in.* If no action is pending and the queue will be empty within a step (q + λ ≤ n), the
-    policy recommends ⌈λ + q/T - f⌉ instances, with
+    policy recommends ⌈λ + q/T - f⌉ instances, with λ as the highest average of the last step, and
 
         T = max(5, 4κ)        f = min(½, L·λ / (L·λ + 8κ))
 
@@ -136,10 +148,12 @@ class QueueAge(Composite):
     policy removes one instance, whatever the estimate of λ is. An empty queue does not show how
     much work arrives. It shows only that fewer instances may be enough.
 
-    *Unknown throughput.* If μ is not known, the policy plans with the low end of ``seen.estimate``.
-    A low estimate leads to too many instances rather than too few. While the estimate is uncertain,
-    one action therefore at most quadruples the capacity. Before any work was seen, there is no
-    estimate, and the policy ``until_known`` decides.
+    *Estimated throughput.* If μ is estimated, each direction uses the end of the estimate that is
+    safe for it. A scale-out uses the low end: it leads to too many instances rather than too few. A
+    scale-in uses the high end: with n instances, λ is n + Δq, and while a queue drains (Δq < 0), a
+    rate that is too low makes λ too small. While the estimate is uncertain, one action at most
+    quadruples the instances that can work. Before any work was seen, there is no estimate, and the
+    policy ``until_known`` decides.
 
     The formulas were derived for this policy. docs/adr/0005-default-policy.md compares it with
     other policies and variants.
@@ -195,12 +209,20 @@ class QueueAge(Composite):
             if not isinstance(first, Recommendation):
                 return first  # the app reports that the result is not a Recommendation
             return replace(first, reason=f"{first.reason}; {NOT_KNOWN}")
-        steps_per_minute = 60 / self.step_seconds
-        outlook = self._outlook(seen, rate / steps_per_minute, steps_per_minute)
-        if outlook is None:
+        careful = self._choice(seen, rate)
+        if careful is None:
             ordered = seen.pending.target if seen.pending else seen.capacity
             return Recommendation(ordered, f"no second sample of {self.metric} yet", "queue_age")
-        return _Choice(self, seen, outlook, rate / steps_per_minute, steps_per_minute).made()
+        if out := careful.scale_out():
+            return out
+        high = max(rate, estimate.high) if estimate else rate
+        return (careful if high == rate else self._choice(seen, high) or careful).scale_in()
+
+    def _choice(self, seen: Observation, rate_per_minute: float) -> _Choice | None:
+        steps_per_minute = 60 / self.step_seconds
+        rate = rate_per_minute / steps_per_minute
+        outlook = self._outlook(seen, rate, steps_per_minute)
+        return _Choice(self, seen, outlook, rate, steps_per_minute) if outlook else None
 
     def _outlook(self, seen: Observation, rate: float, steps_per_minute: float) -> Outlook | None:
         """The outlook of the queue, in steps and instance-steps.
@@ -211,9 +233,8 @@ class QueueAge(Composite):
         """
         backlog = seen.history(self.metric)
         limit = max(1, int(seen.goal.age_limit_minutes * steps_per_minute + ROUNDING))
-        capacities = seen.capacities.samples
         arrivals = infer(
-            backlog, capacities, seen.capacity, rate, limit, self.step_seconds, seen.now
+            backlog, _working(seen), seen.capacity, rate, limit, self.step_seconds, seen.now
         )
         if arrivals is None:
             return None
@@ -227,7 +248,7 @@ class QueueAge(Composite):
         return Outlook(
             backlog.samples[-1].value / rate,
             arrivals,
-            seen.capacity,
+            self._standing(seen),
             pending.target if pending else seen.capacity,
             max(1, ceil(dead - ROUNDING)),
             arrival,
@@ -236,6 +257,20 @@ class QueueAge(Composite):
             ),
             overdue,
         )
+
+    def _standing(self, seen: Observation) -> Sequence[int]:
+        """The instances that can work in each of the next steps without a further action."""
+        changes, step = seen.working.samples, span(self.step_seconds)
+        middle, working = seen.now + step / 2, list[int]()
+        first = bisect_right(changes, middle, key=time_of) - 1
+        for before, after in pairwise(changes[max(first, 0) :]):
+            steps = ceil((after.time - middle) / step - ROUNDING)
+            working += [int(before.value)] * (steps - len(working))
+        return [*working, seen.capacity]
+
+
+def _working(seen: Observation) -> Samples:
+    return seen.working.samples or seen.capacities.samples
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,18 +291,26 @@ class _Choice:
         """The rate μ in items per instance-minute."""
         return self.items * self.steps_per_minute
 
-    def made(self) -> Recommendation:
-        seen, outlook = self.seen, self.outlook
+    def scale_out(self) -> Recommendation | None:
+        """The recommendation if work would be late without a further action."""
+        outlook = self.outlook
         ahead = outlook.late_ahead()
-        if ahead.late > 0.0:
-            if outlook.ordered < seen.limits.maximum:
-                return self._out(ahead.worst_age)
-            age = self._time(ahead.worst_age)
-            return self._hold(f"work will be {age} old, but {outlook.ordered} is the maximum")
+        if ahead.late <= 0.0:
+            return None
+        if outlook.ordered < self.seen.limits.maximum:
+            return self._out(ahead.worst_age)
+        age = self._time(ahead.worst_age)
+        return self._hold(f"work will be {age} old, but {outlook.ordered} is the maximum")
+
+    def scale_in(self) -> Recommendation:
+        """The recommendation if no work would be late."""
+        seen, outlook = self.seen, self.outlook
         if outlook.backlog + outlook.arrivals.rate <= seen.capacity:
             if outlook.ordered != seen.capacity:
                 change = f"the change to {instances_text(outlook.ordered)}"
                 return self._hold(f"the queue runs empty, but {change} is still pending")
+            if not outlook.settled:
+                return self._hold(f"the queue runs empty, but {STARTING}")
             if seen.capacity <= seen.limits.minimum:
                 return self._hold(f"the queue runs empty, but {seen.capacity} is the minimum")
             return self._in()
@@ -304,11 +347,11 @@ class _Choice:
         seen = self.seen
         if seen.estimate is None or seen.estimate.sure:
             return seen.limits.maximum
-        step = max(UNSURE_GROWTH_MAX * seen.capacity, self.outlook.ordered)
+        step = max(UNSURE_GROWTH_MAX * self.outlook.working[0], self.outlook.ordered)
         return min(step, seen.limits.maximum)
 
     def _in(self) -> Recommendation:
-        seen, rate = self.seen, self.outlook.arrivals.rate
+        seen, rate = self.seen, self.outlook.arrivals.peak
         wanted = self._needed(rate)
         if wanted < seen.capacity and self._waiting_share(IDLE_STEPS) >= MEMORABLE_SHARE:
             remembered = self._needed(max(rate, self._remembered_rate()))
@@ -351,7 +394,7 @@ class _Choice:
         smoothing = min(RECENT.smoothing, 1 / max(seen.goal.switch_cost, 1))
         arrivals = infer(
             seen.history(self.policy.metric),
-            seen.capacities.samples,
+            _working(seen),
             seen.capacity,
             self.items,
             1,

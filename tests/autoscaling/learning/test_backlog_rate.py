@@ -203,6 +203,23 @@ def minute_later(trend: BacklogTrend, before: float, after: float, count: int) -
     return with_backlog(trend, [at(0, before), at(1, after)], [at(-5, count)], MAXIMUM)
 
 
+def test_the_noise_is_learned_also_where_the_capacity_never_rests() -> None:
+    """The load of the first minute is a burst. Then, 600 a minute arrive evenly at 10 to 14."""
+    load = around(15 * RATE, 0.04)
+    cycle = [13, 13, 17, 17, 17, 14, 14, 13] * 30
+    found = simulated(lambda minute: 10_000 if minute == 1 else load(minute), cycle, 5_000)
+    assert found.variance < (2 * 0.04 * 15 * RATE) ** 2
+    assert known(found).likely == pytest.approx(RATE, rel=0.15)
+    assert known(found).relative_error < 0.3
+
+
+def test_a_fall_of_the_backlog_is_shared_among_all_instances_that_are_read() -> None:
+    waiting, read = series(900, 900, 500), series(2, 8, 8)
+    early = with_backlog(BacklogTrend(), waiting, read, MAXIMUM, series(2, 2, 2))
+    assert early.drained == pytest.approx(400 / 8)
+    assert early.instances == 2
+
+
 def test_a_minute_of_great_surprise_barely_raises_the_noise() -> None:
     purged = minute_later(CALM, 10_000, 9000, 4)
     assert CALM.variance < purged.variance < 2 * CALM.variance

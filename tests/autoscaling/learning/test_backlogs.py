@@ -282,6 +282,11 @@ def test_a_backlog_that_grows_while_workers_are_stopped_teaches_no_throughput() 
     assert later.learned.trend.until == newest, "these samples teach nothing afterwards either"
 
 
+@pytest.mark.parametrize(("arrivals", "age"), [(100.0, 5), (1e-12, None), (0.0, None)])
+def test_an_age_beyond_all_limits_of_time_is_not_known(arrivals: float, age: float | None) -> None:
+    assert age_minutes({"backlog": 500.0, "arrivals_per_minute": arrivals}) == age
+
+
 def test_the_age_of_the_message_at_the_front_is_no_backlog() -> None:
     metrics = {"age": StorageQueue("work", peek=True), "backlog": StorageQueue("work")}
     assert backlog_name(resource(metrics=metrics)) == "backlog"

@@ -14,11 +14,11 @@ from shared.autoscaling import Observation, QueueAge, Recommendation
 from shared.autoscaling.deciding.samples import observe
 from shared.autoscaling.declaring import Throughput
 from shared.autoscaling.learning.throughput import (
-    DECISION_MINUTES,
-    START_UPS_MIN,
     known_throughput,
-    learn_start_up_time,
+    learn_wait,
     rate_estimate,
+    started,
+    starting_minutes,
 )
 from shared.autoscaling.policy import RateEstimate, RateSource
 from shared.autoscaling.state import (
@@ -28,6 +28,7 @@ from shared.autoscaling.state import (
     Learned,
     ScalingState,
 )
+from shared.values.measurements import CAPACITY_METRIC, MetricValue, Window
 from tests.builders import NOW, confirmed, resource, state
 
 COUNTED = BusyIntervals(None, 10, 500, 10, 25_000, 500, 10)
@@ -170,40 +171,75 @@ def test_the_start_up_time_can_be_replaced_without_a_warning() -> None:
 
 
 def waited(minutes: float, epoch: int = 9, **changes: Any) -> ScalingState:
-    """A scale-out that was confirmed now, so many minutes after its action."""
+    """A scale-out that the newest sample shows, so many minutes after its action."""
     requested_at = NOW - timedelta(minutes=minutes)
     out = confirmed(0, target=5, previous=2, epoch=epoch)
-    fields = {"requested_at": requested_at, **changes}
-    return ScalingState(desired=replace(out, **fields))
+    read = {CAPACITY_METRIC: Window((MetricValue(NOW, 5),))}
+    return ScalingState(read, replace(out, **{"requested_at": requested_at, **changes}))
 
 
 def learned_from(*states: ScalingState) -> Learned:
     learned = Learned()
     for each in states:
-        learned = learn_start_up_time(replace(each, learned=learned)).learned
+        learned = learn_wait(replace(each, learned=learned)).learned
     return learned
 
 
-def test_the_start_up_time_is_the_mean_wait_from_action_to_confirmation() -> None:
+def test_the_wait_until_instances_are_read_is_the_mean_from_action_to_sample() -> None:
     learned = learned_from(waited(2, 1), waited(3, 2), waited(4, 3))
     assert (learned.dead_times, learned.epoch) == (3, 3)
     assert learned.dead_time_minutes == pytest.approx(3)
+    unread = replace(waited(3), histories={})
+    assert learned_from(unread) == Learned()
 
 
-def test_a_learned_start_up_time_includes_the_minute_that_the_sample_describes() -> None:
-    waits = [waited(3, epoch) for epoch in range(1, START_UPS_MIN + 1)]
-    assert throughput(Throughput(5), learned_from(*waits[:-1])).start_up_minutes is None
-    assert throughput(Throughput(5), learned_from(*waits)).start_up_minutes == 3 + DECISION_MINUTES
-    assert throughput(TOLD, learned_from(*waits)).start_up_minutes == 1
+@pytest.mark.parametrize(
+    ("fixed", "waits", "start_up", "starting"),
+    [
+        (Throughput(), [], None, 3),
+        (Throughput(), [0.25, 0.25], None, 2.75),  # a read number does not show a start
+        (Throughput(), [2, 4], None, 0),
+        (Throughput(), [8], 8, 0),  # but instances that are not read yet do not work
+        (TOLD, [0.25], 1, 0.75),
+        (TOLD, [8], 1, 0),
+    ],
+)
+def test_a_number_that_is_read_soon_is_not_taken_for_a_short_start_up_time(
+    fixed: Throughput, waits: list[float], start_up: float | None, starting: float
+) -> None:
+    learned = learned_from(*[waited(wait, epoch) for epoch, wait in enumerate(waits, 1)])
+    assert known_throughput(fixed, learned, None).start_up_minutes == start_up
+    assert starting_minutes(fixed, learned) == pytest.approx(starting)
 
 
-def test_a_change_teaches_its_start_up_time_once() -> None:
+def changes(*pairs: tuple[float, float]) -> list[MetricValue]:
+    return [MetricValue(NOW + timedelta(minutes=at), number) for at, number in pairs]
+
+
+@pytest.mark.parametrize(
+    ("read", "working"),
+    [
+        ([(0, 2), (9, 2)], [(0, 2), (9, 2)]),
+        ([(0, 2), (5, 6), (6, 6)], [(0, 2), (8, 6)]),
+        ([(0, 2), (5, 3), (6, 4)], [(0, 2), (8, 3), (9, 4)]),
+        ([(0, 6), (5, 2), (6, 2)], [(0, 6), (5, 2)]),
+        ([(0, 6), (5, 2), (6, 6)], [(0, 6), (5, 2), (9, 6)]),
+    ],
+)
+def test_as_many_instances_work_as_were_read_at_least_while_they_started(
+    read: list[tuple[float, float]], working: list[tuple[float, float]]
+) -> None:
+    assert list(started(tuple(changes(*read)), 3)) == changes(*working)
+    assert started(tuple(changes(*read)), 0) == tuple(changes(*read))
+
+
+def test_a_change_teaches_its_wait_once() -> None:
     once = learned_from(waited(3))
     assert once.dead_times == 1
     assert learned_from(waited(3), waited(3)) == once
 
 
-def test_old_start_up_times_weigh_less() -> None:
+def test_old_waits_weigh_less() -> None:
     learned = learned_from(
         *[waited(2, e) for e in range(1, 60)], *[waited(6, e) for e in range(60, 300)]
     )
@@ -221,10 +257,10 @@ def test_old_start_up_times_weigh_less() -> None:
         {"previous": 7},
     ],
 )
-def test_a_wait_for_another_reason_is_not_a_start_up_time(changes: dict[str, Any]) -> None:
+def test_a_wait_for_another_reason_teaches_nothing(changes: dict[str, Any]) -> None:
     learned = learned_from(waited(3, **changes))
     assert (learned.dead_times, learned.epoch) == (0, 9)
 
 
-def test_an_action_that_is_not_confirmed_has_no_start_up_time_yet() -> None:
+def test_an_action_that_is_not_confirmed_teaches_nothing_yet() -> None:
     assert learned_from(waited(3, status=ActionStatus.PENDING)) == Learned()

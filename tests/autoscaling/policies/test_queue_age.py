@@ -21,6 +21,7 @@ from shared.autoscaling import (
 )
 from shared.autoscaling.policies.outlook import Arrivals, Outlook, infer
 from shared.autoscaling.policies.queue_age import _Choice
+from shared.autoscaling.policy import RateEstimate, RateSource
 from shared.values.measurements import Window
 from tests.builders import NOW, ago, desired, history, sample
 
@@ -267,6 +268,16 @@ STATES: dict[str, tuple[Observation, int, str]] = {
         9,
         HOLDING,
     ),
+    "instances that only are read do not finish work yet": (
+        seen(growing(200, 600), 9, working=Window((sample(4, 7200), sample(9, -120)))),
+        9,
+        HOLDING,
+    ),
+    "nothing is removed while instances start": (
+        seen([0.0] * 15, 6, working=Window((sample(2, 7200), sample(6, -120)))),
+        6,
+        "the queue runs empty, but instances are still starting",
+    ),
     "an order that comes sooner than a new one is waited for": (
         seen(growing(200, 600), pending=order(5, 120)),
         5,
@@ -444,11 +455,47 @@ def test_an_uncertain_rate_leaves_part_of_the_age_limit_unused(
 
 
 def test_work_that_waits_while_nothing_arrives_becomes_older_than_the_age_limit() -> None:
-    waiting = Outlook(50, Arrivals(0, (0.0,) * 5), 4, 4, 3, 1, 0.95)
+    waiting = Outlook(50, Arrivals(0, (0.0,) * 5, 0), [4], 4, 3, 1, 0.95)
     projected = waiting.project([4] * 5)
     assert projected.late > 0
     assert projected.worst_age == 6
     assert replace(waiting, backlog=0).project([4] * 5).worst_age == 0
+
+
+def test_instances_that_are_only_read_do_not_raise_the_inferred_arrivals() -> None:
+    """Four instances work, and five more are read since a minute; 600 a minute arrive."""
+    starting = Window((sample(4, 7200), sample(9, -120)))
+    found = POLICY(seen(growing(200), 9, working=starting))
+    assert found.evidence["arrivals_per_minute"] == pytest.approx(600)
+
+
+def test_an_uncertain_rate_grows_from_the_instances_that_work() -> None:
+    uncertain: dict[str, Any] = {
+        "throughput": Throughput(None, 3),
+        "estimate": RateEstimate(RateSource.BACKLOG, 40, 10, 0.9),
+    }
+    starting = Window((sample(1, 7200), sample(4, -120)))
+    assert POLICY(seen(growing(900), 4, **uncertain)).capacity == 16
+    assert POLICY(seen(growing(900), 4, working=starting, **uncertain)).capacity == 4
+
+
+def test_a_queue_that_drains_is_not_taken_for_one_without_arrivals() -> None:
+    """Each of 20 instances finishes 40 a minute, and 500 arrive. A rate of 10 would mean that none
+    arrive."""
+    estimate = RateEstimate(RateSource.BACKLOG, 20, 10, 0.55)
+    draining = seen(growing(-300, 2700), 20, throughput=Throughput(None, 3), estimate=estimate)
+    assert POLICY(draining).capacity >= 12
+    sure = replace(draining, throughput=Throughput(10, 3), estimate=None)
+    assert POLICY(sure).capacity == 1
+
+
+@pytest.mark.parametrize("every_seconds", [15, 30, 60])
+def test_the_estimate_sinks_alike_in_an_empty_queue_however_often_it_is_read(
+    every_seconds: float,
+) -> None:
+    samples = [0.0] * int(900 / every_seconds + 1)
+    found = inferred(seen(samples, 10, every_seconds=every_seconds))
+    assert found.rate == pytest.approx(7.7, abs=0.4)
 
 
 # --- the last instance ---
