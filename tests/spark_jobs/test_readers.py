@@ -31,7 +31,7 @@ HALF = "Paid \ud83d"
 READERS: Mapping[str, Callable[[str], Any]] = {
     "pandas": lambda path: pd.read_parquet(path).to_dict("records"),
     "polars": lambda path: pl.read_parquet(path).to_dicts(),
-    "DuckDB": lambda path: duckdb.execute(f"from '{path}'").pl().to_dicts(),
+    "DuckDB": lambda path: duckdb.read_parquet(path).to_arrow_table().to_pylist(),
 }
 
 
