@@ -9,6 +9,7 @@ times its true weight always lies evenly between 0 and 1, so weights can be chec
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -112,6 +113,12 @@ def _is_even(ordered: Sequence[float]) -> bool:
     return distance * math.sqrt(count) + 0.5 / math.sqrt(max(count, 1)) < UNEVEN
 
 
+SAMPLES_BY_ID = re.compile(r"^[^:]+:otel\d")
+"""Azure's distributions of OpenTelemetry, such as ``py3.11:otel1.25:ext1.6``. Their samplers all
+decide by the id. A collector, and OpenCensus, may drop records at random.
+"""
+
+
 class Weights(StrEnum):
     """What the ids of kept operations say about the weights that their records state."""
 
@@ -138,6 +145,10 @@ class WeightsSeen:
     high: float = math.nan
     unsampled: bool = False
     """Whether no known score dropped anything: the rate is 1, unless something else sampled."""
+
+    def proves_weight_1(self, sdk_version: str) -> bool:
+        """Whether records of this sender stand for themselves alone."""
+        return self.unsampled and SAMPLES_BY_ID.match(sdk_version) is not None
 
 
 def weights_seen(operations: Mapping[str, float]) -> WeightsSeen:
