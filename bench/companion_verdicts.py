@@ -145,7 +145,8 @@ class Trial:
 def _others(shares: Mapping[str, float]) -> str:
     return (
         f"by the count alone {shares['alone']:.2f} (baseline),"
-        f" STL at three sigma {shares['decomposed']:.2f}, median of weekdays {shares['weekdays']:.2f}"
+        f" STL at three sigma {shares['decomposed']:.2f},"
+        f" median of weekdays {shares['weekdays']:.2f}"
     )
 
 
