@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 
     from local.azurite import Azurite
 
+OTEL = "py3.11:otel1.25:ext1.0"
 TODAY = date(2017, 7, 1)
 
 
@@ -428,3 +429,24 @@ def test_spark_reads_an_input_that_only_it_reaches(
     assert figures == [("2017-05-15", 1, 2, 1), ("2017-05-16", 1, 0, 0)]
     with pytest.raises(JobError, match="does not exist"):
         ClusterFiles(each_spark, [(tmp_path / "none").as_uri()]).files()
+
+
+def test_trusted_weights_are_an_option_of_the_command(
+    spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for number in range(29):
+        day, sent = date(2017, 5, 1) + timedelta(days=number), 12 if number == 28 else 120
+        lines = [
+            event(f"{day}T09:{n % 60:02d}:{n // 60:02d}", OperationId=f"{n}", SDKVersion=OTEL)
+            for n in range(sent)
+        ]
+        put(tmp_path / "in", str(day), lines)
+
+    def last_verdict(*options: str) -> str:
+        paths = ["--input", str(tmp_path / "in"), "--output", str(tmp_path / uuid.uuid4().hex)]
+        assert event_trends.main([*paths, "--json", "--no-pictures", *options]) == 0
+        verdict: str = json.loads(capsys.readouterr().out.splitlines()[-1])["verdict"]
+        return verdict
+
+    assert last_verdict() == "uncertain"
+    assert last_verdict("--trust-weights") == "events lost"
