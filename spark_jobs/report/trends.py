@@ -98,6 +98,10 @@ class TrendInputs:
     def last_utc_date(self, day: date) -> date:
         return max(_utc_dates(day, ZoneInfo(self.shape.time_zone)))
 
+    def trusts_weights(self, day: str) -> bool:
+        """Whether weights of senders that state no sampling rate are trusted on an event date."""
+        return self.trust_weights or self.blob_date(day).unsampled
+
     def blob_date(self, day: str) -> BlobDate:
         """What was read of the files of an event date, or of those without a date."""
         return self.blob_dates.get(day, self.blob_dates.get(UNDATED, BlobDate()))
@@ -211,7 +215,7 @@ def _of_series(series: Series, days: Mapping[str, DaySums], context: _Context) -
             figures = day_of(sums[on], day, of, control.values.get(on))
             return replace(
                 figures,
-                trusted=figures.trusted or inputs.trust_weights,
+                trusted=figures.trusted or inputs.trusts_weights(on),
                 excluded=on not in inputs.complete,
                 control_exported=control.exported,
                 silent=silent.get(on, ""),
@@ -308,7 +312,7 @@ def _trend(
                 sums,
                 blob_date,
                 unreadable=day in inputs.unreadable,
-                trusted=inputs.trust_weights,
+                trusted=inputs.trusts_weights(day),
             ),
             *_warnings_of_collection(date.fromisoformat(day), of_count, context.collection),
         ),

@@ -5,11 +5,14 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from spark_jobs import check
+from spark_jobs.read.ids import unsampled_dates
+from spark_jobs.read.sources import LocalFiles
 from tests.spark_jobs.sdk_exports import FAMILIES, write_export
 
 ROOT = Path(__file__).parents[2]
@@ -84,6 +87,33 @@ def test_a_folder_without_telemetry_is_an_error(
     (tmp_path / "a.json").write_text(content)
     assert check.main([str(tmp_path)]) == 1
     assert told in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_the_job_trusts_a_sender_only_if_its_ids_show_that_it_drops_nothing(
+    name: str, tmp_path: Path
+) -> None:
+    write_export(tmp_path, FAMILIES[name], days=2)
+    source = LocalFiles(str(tmp_path))
+    expected = {"2026-11-01", "2026-11-02"} if "unsampled" in name else set()
+    assert unsampled_dates(source, source.files()) == expected
+
+
+@pytest.mark.parametrize(
+    "sdk_version", ["", "py3.9:oc0.11", "otelc-0.104", "py3.11.9:otel1.28.2:ext1.0.0b34"]
+)
+def test_a_date_is_not_trusted_for_one_sender_that_proves_it_beside_another(
+    sdk_version: str, tmp_path: Path
+) -> None:
+    """Neither collectors nor OpenCensus prove anything by ids, nor does a sampler that hides it."""
+    unsampled = FAMILIES["OpenTelemetry for Python, unsampled"]
+    write_export(tmp_path / "a", unsampled, days=1)
+    hidden = replace(
+        unsampled, sdk_version=sdk_version, rates=(0.2 if "otel1" in sdk_version else 1.0,)
+    )
+    write_export(tmp_path / "b", hidden, days=1)
+    source = LocalFiles(str(tmp_path))
+    assert unsampled_dates(source, source.files()) == set()
 
 
 def test_a_missing_folder_is_an_error(capsys: pytest.CaptureFixture[str]) -> None:
