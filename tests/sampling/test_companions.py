@@ -48,6 +48,13 @@ def test_a_fall_of_the_share_is_a_loss(days: int, share: float) -> None:
     assert low <= 0.95 * share * 2_000 <= high
 
 
+def test_in_the_first_week_a_small_fall_is_not_called_a_loss() -> None:
+    history = [pairs(n, operations=20_000) for n in range(7)]
+    for days, fallen in ((3, False), (7, True)):
+        seen = judge_companions(pairs(days, lost(0.05), 20_000), history[:days])
+        assert seen["OrderConfirmed"].fallen is fallen
+
+
 def test_the_verdict_names_the_pair_and_the_loss() -> None:
     history = [pairs(n, operations=1_904) for n in range(28)]
     seen = judge_companions(pairs(28, lost(0.25), 1_904), history)["OrderConfirmed"]

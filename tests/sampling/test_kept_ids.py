@@ -122,6 +122,7 @@ ADAPTIVE = (1.0, 0.5, 0.25, 0.2, 0.1)
         (kept((0.204,), score=of_capitals), Weights.WRONG, 4.9),
         (kept((0.204,), exempt=0.005), Weights.WRONG, 4.9),
         (kept((0.2,), score=of_last_bytes), Weights.WRONG, 5),
+        (kept((1.0, 0.8), score=of_capitals, count=1_500), Weights.UNKNOWN, math.nan),
         (kept((0.2,), rounded, at_random), Weights.UNKNOWN, math.nan),
         ({f"{10**30 + n:032x}": 1.0 for n in range(500)}, Weights.UNKNOWN, math.nan),
         (kept((0.2,), count=199), Weights.UNKNOWN, math.nan),
