@@ -19,7 +19,6 @@ from spark_jobs.publish import publishing, results
 from spark_jobs.publish.publishing import Entry, Manifest, event_dates, unreadable
 from spark_jobs.publish.stores import Store
 from spark_jobs.read.files import UNDATED, SourceFile, bytes_by_date, chosen, files_by_hour
-from spark_jobs.read.ids import unsampled_dates
 from spark_jobs.read.names import MEASUREMENT, names_in
 from spark_jobs.read.sources import Source
 from spark_jobs.report.trends import ALL_REQUESTS, Controls, TrendInputs, trends_of
@@ -116,11 +115,8 @@ class _Run:
             remedy = "" if "Job" in raised[1] else LACKS
             raise JobError(f"{raised[2]}{remedy}") from error
         more = unread_files(chosen(self.unread, self.request.since, self.request.until))
-        counts, unsampled = files_by_hour(files), unsampled_dates(self.source, files)
-        blob_dates = {
-            day: replace(read, files=counts[day], unsampled=day in unsampled)
-            for day, read in extracted.blob_dates.items()
-        }
+        counts = files_by_hour(files)
+        blob_dates = {d: replace(r, files=counts[d]) for d, r in extracted.blob_dates.items()}
         extracted = replace(
             extracted, blob_dates=blob_dates, complaints=[*more, *extracted.complaints]
         )
