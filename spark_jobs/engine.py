@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial, reduce
 from operator import itemgetter
 from typing import TYPE_CHECKING
@@ -16,6 +17,7 @@ from spark_jobs.model import BlobDate, Complaint, Extracted, Shape, Totals
 from spark_jobs.publish.stores import marker_beside, require
 from spark_jobs.read.blocks import FORMAT, QUARANTINE, SCHEMA, Batches, in_task
 from spark_jobs.read.files import SourceFile, bytes_by_date, spread
+from spark_jobs.read.ids import unsampled_dates
 from spark_jobs.read.lines import batches_of
 from spark_jobs.read.sources import ClusterFiles, Source, pieces_of_lines, pieces_of_tasks
 from spark_jobs.session import cores
@@ -65,7 +67,9 @@ class Engine:
             told = ", ".join(f"'{reason}'" for reason in sorted(WITHOUT_LINE))
             bad = written.where(f"reason not in ({told})").select("blob_date", *QUARANTINE)
             bad.write.partitionBy("blob_date").json(quarantine)
-        return extracted(files, groups)
+        found, unsampled = extracted(files, groups), unsampled_dates(source, files)
+        dates = {d: replace(r, unsampled=d in unsampled) for d, r in found.blob_dates.items()}
+        return replace(found, blob_dates=dates)
 
     def rows(
         self, source: Source, files: Sequence[SourceFile], shape: Shape, marker: str

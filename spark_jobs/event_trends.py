@@ -81,6 +81,7 @@ def _run(options: Options, now: datetime) -> job.Done:
         options.holidays,
         kept_events={*options.events, *(event for event, _ in options.profile)},
         replace=options.replace,
+        trust_weights=options.trust_weights,
         control_file=str(Path(local_path("--control", options.control)).absolute()),
     )
 

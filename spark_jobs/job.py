@@ -47,6 +47,8 @@ class Request:
     """Whether dates of which files are gone are computed from the files that are left."""
     control_file: str = ""
     """It is no telemetry, also if it lies in the input."""
+    trust_weights: bool = False
+    """Whether days are judged whose senders may not state their sampling."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,7 +199,13 @@ class _Run:
         computed, combined = limited(old, computed, last, always)
         totals = results.merged(old, computed, changed, unread)
         inputs = TrendInputs(
-            new.shape, read, request.today, request.controls, request.holidays, unread
+            new.shape,
+            read,
+            request.today,
+            request.controls,
+            request.holidays,
+            unread,
+            request.trust_weights,
         )
         if not old_results and (lacking := missing_option(totals, new.shape)):
             names = names_in(self.source, self._files(), lacking)

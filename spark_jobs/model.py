@@ -80,6 +80,8 @@ class BlobDate:
     """Records without their value of the measurement, because it cannot be read."""
     damaged: int = 0
     """Files that could only be read in part."""
+    unsampled: bool = False
+    """Whether the ids of operations show that senders which state no sampling rate drop nothing."""
 
     def lacks_files_of(self, earlier: BlobDate) -> bool:
         """Whether files of any hour are gone. Without counts of files, fewer bytes are a sign."""

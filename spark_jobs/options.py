@@ -30,6 +30,7 @@ class Options:
     table: str | None
     no_pictures: bool
     replace: bool
+    trust_weights: bool
 
 
 def parse(arguments: Sequence[str] | None, today: date) -> Options:
@@ -95,6 +96,8 @@ def _parser() -> argparse.ArgumentParser:
     add("--no-pictures", action="store_true", help="do not draw pictures")
     add("--replace", action="store_true", help="also replace the figures of dates of which files"
         " have been deleted since they were published")  # fmt: skip
+    add("--trust-weights", action="store_true", help="judge days although their senders may have"
+        " dropped records without marking others, because you know that they do not")  # fmt: skip
     return parser
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from bench import exported_series
+from bench import companion_verdicts, exported_series
 from bench.made_up_series import MadeUp, Measured, Tweets, World
 from bench.measurement import Measurement
 from shared.sampling.comparison import Day
@@ -59,6 +59,7 @@ def measure() -> Iterator[Measurement]:
     yield from _measurements("verdict.tweets", _tally([Tweets()], rng, each=True))
     yield from _measured(np.random.default_rng(12))
     yield from exported_series.measure()
+    yield from companion_verdicts.measure()
 
 
 def _measured(rng: np.random.Generator) -> Iterator[Measurement]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from shared.sampling import fields as f
-from shared.sampling.model import BadField, Ignored, Record, RecordKind
+from shared.sampling.model import BadField, Ignored, Record, RecordKind, Sender
 from shared.sampling.natural_key import natural_key
 from shared.sampling.weights import weight_of
 
@@ -48,6 +48,11 @@ def read_classic(line: f.Fields) -> Record | Ignored:
         measurements=measurements,
         properties=f.texts(f.or_else({}, _joined, custom, "dimensions")),
         role_name=f.any_text(_object(context, "device"), "roleName"),
+        sender=Sender(
+            f.any_text(_object(context, "device"), "roleInstance"),
+            AppVersion=f.any_text(_object(context, "application"), "version"),
+        ),
+        item_count=f.or_else(None, f.item_count, item, "count") or 1.0,
         unreadable=unreadable,
     )
 

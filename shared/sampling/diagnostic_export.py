@@ -12,7 +12,7 @@ from datetime import datetime
 from typing import Any
 
 from shared.sampling import fields as f
-from shared.sampling.model import BadField, Ignored, Record, RecordKind
+from shared.sampling.model import BadField, Ignored, Record, RecordKind, Sender
 from shared.sampling.natural_key import natural_key
 from shared.sampling.weights import weight_of
 
@@ -103,6 +103,8 @@ TIME_ENDING = "0.Z"
 """Characters at the end of a time that do not change it: exports differ in the zeros they write."""
 DURATION = "DurationMs"
 SAMPLE_RATE = "microsoft.sample_rate"
+METRIC_ID = "_MS.MetricId"
+"""SDKs name a standard metric here, such as requests/duration. Its name differs between them."""
 TEMPLATES = ("{OriginalFormat}", "MessageTemplate", "prop__{OriginalFormat}")
 
 
@@ -130,6 +132,8 @@ def read_diagnostic(line: f.Fields) -> Record | Ignored:
         measurements=measurements,
         properties=properties,
         role_name=f.any_text(line, "AppRoleName"),
+        sender=Sender(*(f.any_text(line, name) for name in Sender._fields)),
+        item_count=f.or_else(None, f.item_count, line, "ItemCount") or 1.0,
         unreadable=unreadable,
     )
 
@@ -164,6 +168,8 @@ def time_of(line: f.Fields) -> tuple[str, datetime]:
 def _name(kind: RecordKind, line: f.Fields, properties: f.Fields) -> str:
     """The name of a record. For a trace it is the message template, so that messages that differ
     only in their arguments form one series."""
+    if kind is RecordKind.METRIC and (standard := f.text(properties, METRIC_ID)):
+        return standard
     if kind is not RecordKind.TRACE:
         name = f.text(line, "Name")
         if kind is RecordKind.EVENT and not name:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
+from typing import NamedTuple
 
 
 class BadField(ValueError):
@@ -58,6 +59,17 @@ class Weight:
         return self.source is WeightSource.SAMPLE_RATE
 
 
+class Sender(NamedTuple):
+    """What sent a record; empty where it is unknown. The names are those of columns."""
+
+    AppRoleInstance: str = ""
+    SDKVersion: str = ""
+    AppVersion: str = ""
+
+
+UNKNOWN_SENDER = Sender()
+
+
 @dataclass(frozen=True, slots=True)
 class Record:
     """One telemetry record, independent of the format of its export.
@@ -76,6 +88,9 @@ class Record:
     """Custom measurements, and DurationMs of requests and dependencies."""
     properties: Mapping[str, str]
     role_name: str = ""
+    sender: Sender = UNKNOWN_SENDER
+    item_count: float = 1.0
+    """As stated, or 1; the weight may follow the sampling rate instead."""
     unreadable: Mapping[str | None, BadField] = field(default_factory=dict)
     """The measurements whose values cannot be read. None stands for all of them."""
 

@@ -31,6 +31,7 @@ from shared.sampling.diagnostic_export import (
     DURATION,
     KEY_COLUMNS,
     KINDS,
+    METRIC_ID,
     OTHER_TABLES,
     SAMPLE_RATE,
     TEMPLATES,
@@ -70,7 +71,7 @@ MINUTE_LENGTH = 16
 UNDECIDED, IGNORED = -1, -2
 """Values in place of the number of a series. UNDECIDED: the reference must read the line. IGNORED:
 the table of the line contains no events."""
-EVENTS, TRACES = "AppEvents", "AppTraces"
+EVENTS, TRACES, METRICS = "AppEvents", "AppTraces", "AppMetrics"
 EMPTY: dict[str, Any] = {}
 NO_VALUE = Raw()
 COLUMNS_MAX = 100
@@ -452,6 +453,8 @@ def _group_of(line: Line, dimensions: Sequence[str]) -> tuple[Any, ...]:
     """
     properties = line.Properties or EMPTY
     name = _template(line, properties) if line.Type == TRACES else line.Name
+    if line.Type == METRICS:
+        name = properties.get(METRIC_ID) or name
     group = line.Type, name, line.ItemCount, properties.get(SAMPLE_RATE), line.SDKVersion
     if not dimensions:
         return group

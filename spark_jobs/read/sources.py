@@ -153,11 +153,11 @@ def source_of(
             f"--input {place}: is opened by Spark and cannot be read together with {other}; write"
             " both as abfss://, or both as https://"
         )
-    sources = [_files_of(each, connection_string) for each in locations]
+    sources = [files_of(each, connection_string) for each in locations]
     return sources[0] if len(sources) == 1 else SeveralFiles(sources)
 
 
-def _files_of(location: str, connection_string: str) -> LocalFiles | AzureBlobs:
+def files_of(location: str, connection_string: str) -> LocalFiles | AzureBlobs:
     if not location.startswith(("http://", "https://")):
         return LocalFiles(local_path("--input", location))
     from spark_jobs.azure_blobs import AzureBlobs

@@ -50,6 +50,7 @@ class TrendInputs:
     holidays: Dates[date] = ()
     unreadable: Mapping[str, str] = field(default_factory=dict)
     """Event dates with records that cannot be read again, and the format of these records."""
+    trust_weights: bool = False
 
     @cached_property
     def read(self) -> set[str]:
@@ -96,6 +97,10 @@ class TrendInputs:
 
     def last_utc_date(self, day: date) -> date:
         return max(_utc_dates(day, ZoneInfo(self.shape.time_zone)))
+
+    def trusts_weights(self, day: str) -> bool:
+        """Whether weights of senders that state no sampling rate are trusted on an event date."""
+        return self.trust_weights or self.blob_date(day).unsampled
 
     def blob_date(self, day: str) -> BlobDate:
         """What was read of the files of an event date, or of those without a date."""
@@ -207,8 +212,10 @@ def _of_series(series: Series, days: Mapping[str, DaySums], context: _Context) -
     def judged(of: Literal["count", "total"], control: _Control, **rules: Any) -> Sequence[Verdict]:
         def seen(on: str) -> Day:
             day = date.fromisoformat(on)
+            figures = day_of(sums[on], day, of, control.values.get(on))
             return replace(
-                day_of(sums[on], day, of, control.values.get(on)),
+                figures,
+                trusted=figures.trusted or inputs.trusts_weights(on),
                 excluded=on not in inputs.complete,
                 control_exported=control.exported,
                 silent=silent.get(on, ""),
@@ -301,7 +308,12 @@ def _trend(
         late_share=sums.late / sums.records if sums.records else None,
         complete=complete,
         warnings=(
-            *_warnings(sums, blob_date, unreadable=day in inputs.unreadable),
+            *_warnings(
+                sums,
+                blob_date,
+                unreadable=day in inputs.unreadable,
+                trusted=inputs.trusts_weights(day),
+            ),
             *_warnings_of_collection(date.fromisoformat(day), of_count, context.collection),
         ),
         verdict=str(both.kind),
@@ -322,14 +334,16 @@ def _adjusted(name: str, estimate: Estimate) -> dict[str, Any]:
     }
 
 
-def _warnings(sums: Sums, blob_date: BlobDate, *, unreadable: bool) -> list[str]:
+def _warnings(
+    sums: Sums, blob_date: BlobDate, *, unreadable: bool, trusted: bool = False
+) -> list[str]:
     warnings, count = [], sums.count.value
     if unreadable:
         warnings.append(
             "some records of this date cannot be read again, because their files are gone and their"
             " partials are in another format: the published totals with the most records stay"
         )
-    if sums.doubtful:
+    if sums.doubtful and not trusted:
         share = sums.doubtful / sums.records
         effect = "" if share <= DOUBTFUL_MAX else ": a fall may be sampling that was not reported"
         warnings.append(f"weights of {share:.1%} of records cannot be trusted{effect}")

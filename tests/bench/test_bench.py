@@ -13,7 +13,9 @@ import pytest
 from backtest.arena import Arena, as_schedule
 from backtest.outcome import course
 from backtest.rivals import RIVALS
+from bench import companion_verdicts
 from bench.groups import decide, regret
+from bench.made_up_operations import Happened, Shop
 from bench.measurement import Measurement
 
 REQUIRED = ("name", "value", "unit", "baseline", "ratio")
@@ -95,3 +97,12 @@ def test_a_rival_is_better_if_its_regret_is_more_than_a_point_lower(
     }
     found = {name: replace(one, J=J) for name, J in costs.items()}
     assert regret.is_rival_better(found, "told") is better
+
+
+def test_companions_see_a_loss_that_the_count_does_not_show() -> None:
+    rng = np.random.default_rng(1)
+    trial = companion_verdicts.Trial([Shop(rng) for _ in range(2)], rng, each=2)
+    shares = trial.shares(Happened(lost=0.1))
+    assert shares["both"] == 1.0 > shares["alone"]
+    assert trial.shares(Happened(renamed=True))["both"] == 0.0
+    assert trial.companion_alarms() == (0.0, 0.0)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import random
 import sys
 import uuid
 from datetime import UTC, date, datetime, timedelta
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
 
     from local.azurite import Azurite
 
+OTEL = "py3.11:otel1.25:ext1.0"
 TODAY = date(2017, 7, 1)
 
 
@@ -429,3 +431,37 @@ def test_spark_reads_an_input_that_only_it_reaches(
     assert figures == [("2017-05-15", 1, 2, 1), ("2017-05-16", 1, 0, 0)]
     with pytest.raises(JobError, match="does not exist"):
         ClusterFiles(each_spark, [(tmp_path / "none").as_uri()]).files()
+
+
+def test_weights_are_trusted_by_an_option_or_if_the_ids_show_that_nothing_was_dropped(
+    spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """On the last day, a tenth of the events is left. Few ids prove nothing."""
+    rng = random.Random(1)
+    for number in range(29):
+        day, sent = date(2017, 5, 1) + timedelta(days=number), 12 if number == 28 else 120
+        lines = [
+            event(f"{day}T09:{n % 60:02d}:{n // 60:02d}", OperationId=f"{n}", SDKVersion=OTEL)
+            for n in range(sent)
+        ]
+        requests = [
+            event(f"{day}T10:00:00", f"GET {n % 5}", Type="AppRequests", SDKVersion=OTEL)
+            for n in range(250)
+        ]
+        ids = [
+            json.dumps({**json.loads(line), "OperationId": f"{rng.getrandbits(128):032x}"})
+            for line in lines + requests
+        ]
+        put(tmp_path / "few", str(day), lines)
+        put(tmp_path / "many", str(day), ids)
+
+    def last_verdict(folder: str, *options: str) -> str:
+        paths = ["--input", str(tmp_path / folder), "--output", str(tmp_path / uuid.uuid4().hex)]
+        only = ("--json", "--no-pictures", "--event", "OrderPlaced")
+        assert event_trends.main([*paths, *only, *options]) == 0
+        verdict: str = json.loads(capsys.readouterr().out.splitlines()[-1])["verdict"]
+        return verdict
+
+    assert last_verdict("few") == "uncertain"
+    assert last_verdict("few", "--trust-weights") == "events lost"
+    assert last_verdict("many") == "events lost"

@@ -46,6 +46,7 @@ class Export:
         columns: Columns | None = None,
         late: When | None = None,
         metric: bool = True,
+        metric_name: Mapping[str, Any] | None = None,
     ) -> None:
         self.rng = random.Random(5)
         self.lines: dict[date, list[str]] = defaultdict(list)
@@ -59,8 +60,9 @@ class Export:
                 self.put(received, event(f"{time:%Y-%m-%dT%H:%M:%S}", NAME, **record))
                 if metric:
                     request = {"Type": "AppMetrics", "ItemCount": 5, "OperationId": operation}
-                    name = "requests/duration"
-                    self.put(received, event(f"{time:%Y-%m-%dT%H:%M:%S}", name, **request))
+                    named = metric_name or {"Name": "requests/duration"}
+                    line = event(f"{time:%Y-%m-%dT%H:%M:%S}", NAME, **request, **named)
+                    self.put(received, line)
 
     def moments(self, day: int) -> list[datetime]:
         start, count = START + timedelta(days=day), round(EVENTS * self.rng.gauss(1, 0.03))
@@ -70,7 +72,9 @@ class Export:
     def put(self, received: datetime, line: str) -> None:
         self.lines[received.date()].append(line)
 
-    def night(self, after: int = LAST, more_files: int = 0) -> tuple[Totals, list[Trend]]:
+    def night(
+        self, after: int = LAST, more_files: int = 0, trust_weights: bool = False
+    ) -> tuple[Totals, list[Trend]]:
         """Totals and trends of the event, in the night after a day. ``more_files`` is the number of
         later dates whose files are not complete yet.
         """
@@ -84,7 +88,8 @@ class Export:
         totals, _ = total_of(list(batches_of(pieces, Shape())))
         dates = [str(START.date() + timedelta(days=day)) for day in range(after + 1 + more_files)]
         read = {day: BlobDate(records={day: 1}) for day in dates}
-        trends = trends_of(totals, TrendInputs(Shape(), read, today))
+        inputs = TrendInputs(Shape(), read, today, trust_weights=trust_weights)
+        trends = trends_of(totals, inputs)
         return totals, [trend for trend in trends if trend.event == NAME]
 
 
@@ -201,6 +206,22 @@ def test_a_fall_or_rise_that_sampling_may_explain_is_not_called_something_else(
 ) -> None:
     _, trends = Export(every(kept), columns, metric=False).night()
     assert (trends[-1].verdict, reason in trends[-1].reason) == (verdict, True), trends[-1].reason
+
+
+@pytest.mark.parametrize(("trust", "verdict"), [(False, "uncertain"), (True, "events lost")])
+def test_weights_are_trusted_of_a_sender_that_the_operator_knows(trust: bool, verdict: str) -> None:
+    columns = columns_of("py3.11:otel1.25:ext1.0")
+    _, trends = Export(every(0.1), columns, metric=False).night(trust_weights=trust)
+    assert trends[-1].verdict == verdict, trends[-1].reason
+    assert any("cannot be trusted" in text for text in trends[-1].warnings) is not trust
+
+
+@pytest.mark.parametrize("name", ["Request duration", "http.server.request.duration"])
+def test_a_standard_metric_is_a_control_by_its_id_whatever_its_name(name: str) -> None:
+    by_id = {"Name": name, "Properties": {"_MS.MetricId": "requests/duration"}}
+    found = Export(every(0.5), metric_name=by_id).night()
+    assert found == Export(every(0.5)).night()
+    assert found[1][-1].evidence["control"]
 
 
 def test_a_stated_rate_excludes_that_rounding_explains_a_fall() -> None:

@@ -33,7 +33,9 @@ VALUES = st.one_of(
     st.text(max_size=4),
     st.sampled_from(["AppEvents", "AppTraces", "AppMetrics", "AppExceptions", "3", "30", {}, []]),
     st.dictionaries(
-        st.sampled_from(["Amount", "tenant", "microsoft.sample_rate", "{OriginalFormat}", "a"]),
+        st.sampled_from(
+            ["Amount", "tenant", "microsoft.sample_rate", "{OriginalFormat}", "_MS.MetricId"]
+        ),
         st.one_of(st.none(), st.text(max_size=3), st.integers(-9, 10**17), st.floats()),
         max_size=3,
     ),

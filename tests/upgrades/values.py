@@ -255,7 +255,7 @@ SERIES = Series("AppEvents", "checkout", ("CH",))
 DAY_SUMS = DaySums(Sums(*range(1, 1 + len(NAMES))), [HourSums(492_264, 100, 330.0, 1)])
 TOTALS = {(DAY.isoformat(), SERIES): DAY_SUMS}
 SHAPE = Shape("Amount", ("country",), "Europe/Berlin")
-READ = BlobDate(4096, {DAY.isoformat(): 101}, 1, {"09": 2}, 2, 3)
+READ = BlobDate(4096, {DAY.isoformat(): 101}, 1, {"09": 2}, 2, 3, True)
 MANIFEST = Manifest(
     1,
     SHAPE,

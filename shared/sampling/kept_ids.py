@@ -1,0 +1,233 @@
+"""Reads the sampling rate off the ids of kept operations, and compares it with stated weights.
+
+Scores below the rate are kept, so the scores of kept operations lie evenly between 0 and the rate.
+The rate is the edge of their histogram. It is not their maximum, because a few records may be
+exempt from sampling. An adaptive rate or several rates have no single edge. But a record's score
+times its true weight always lies evenly between 0 and 1, so weights can be checked at any rates.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from statistics import mode
+
+from shared.sampling.id_scores import HASHES, scores_of
+from shared.sampling.weights import ROUNDING
+
+OPERATIONS_MIN = 200
+EDGE_GAIN = 10.0
+"""The gain in log-likelihood above which an edge below the maximum is real: chance alone gives less
+in 999 of 1,000 samples."""
+WITHIN_GAIN = 3.0
+"""The edges whose log-likelihood is lower by up to this are in the 95 % interval."""
+UNEVEN = 1.95
+"""Evenly spread values have a Kolmogorov-Smirnov distance, times √n, above this once in 1,000."""
+EXEMPT_MAX = 0.2
+LEAST = 1.1
+"""At several rates, weights are too low if the factor is at least this."""
+CONCAVE = 1.3
+"""The same for the distance from values whose density never rises, as that of kept scores."""
+INFORMATIVE = 0.1
+"""If fewer records state that they were sampled, even values do not prove their weights."""
+DENSE_MIN = 50
+"""The operations with the lowest scores from which the least factor is computed."""
+
+
+class Shown(StrEnum):
+    """What the ids of kept operations show."""
+
+    RATE = "one rate"
+    MIXTURE = "several rates, or none of this sampler"
+    TOO_FEW = "too few operations"
+
+
+@dataclass(frozen=True, slots=True)
+class Edge:
+    """Where the values end, with a 95 % interval. ``exempt`` is the share of operations that were
+    kept without regard to the edge."""
+
+    shown: Shown
+    operations: int
+    value: float = math.nan
+    low: float = math.nan
+    high: float = math.nan
+    exempt: float = 0.0
+
+    @property
+    def reaches_one(self) -> bool:
+        """Whether this score dropped nothing. The largest of n even values is below 1 - 10 / n once
+        in 20,000 times.
+        """
+        return self.shown is Shown.RATE and self.value * (1 + EDGE_GAIN / self.operations) >= 1
+
+
+def edge_of(values: Sequence[float]) -> Edge:
+    """The edge of the histogram of values above 0, one for each operation.
+
+    Values are even below the edge, and so are the exempt ones up to 1, or up to the largest value.
+    The edge is the most likely one of the values themselves, at which half of them lie below.
+    """
+    count, ordered = len(values), sorted(values)
+    if count < OPERATIONS_MIN:
+        return Edge(Shown.TOO_FEW, count)
+    limit = max(1.0, ordered[-1])
+    likely = [
+        (_log_likelihood(below, count, ordered[below - 1] / limit), below)
+        for below in range(count // 2, count + 1)
+        if ordered[below - 1] < limit
+    ]
+    best, below = max(likely, default=(0.0, count))
+    alone = -count * math.log(ordered[-1] / limit)
+    if best - alone < EDGE_GAIN:
+        best, below = alone, count
+    within = [ordered[b - 1] for gain, b in likely if gain > best - WITHIN_GAIN and b < count]
+    top, after = ordered[below - 1], ordered[below:]
+    low = min([top, *within]) if after else top
+    high = max([top, *within]) if after else top
+    exempt = min(len(after) / count / (1 - top / limit), 1.0) if after else 0.0
+    even = _is_even([v / top for v in ordered[:below]]) and _is_even(
+        [(v - top) / (limit - top) for v in after]
+    )
+    shown = Shown.RATE if even and exempt <= EXEMPT_MAX else Shown.MIXTURE
+    margin = 1 + WITHIN_GAIN / below
+    unbiased = min(top * (1 + 1 / below), after[0] if after else math.inf)
+    return Edge(shown, count, unbiased, low, high * margin, exempt)
+
+
+def _log_likelihood(below: int, count: int, edge: float) -> float:
+    """That of the best mixture of values up to the edge and values up to 1."""
+    share = below / count
+    found = below * math.log(share / edge)
+    if below < count:
+        found += (count - below) * math.log((1 - share) / (1 - edge))
+    return found if share >= edge else -math.inf
+
+
+def _is_even(ordered: Sequence[float]) -> bool:
+    count = len(ordered)
+    distance = max((abs((n + 0.5) / count - v) for n, v in enumerate(ordered)), default=0.0)
+    return distance * math.sqrt(count) + 0.5 / math.sqrt(max(count, 1)) < UNEVEN
+
+
+SAMPLES_BY_ID = re.compile(r"^[^:]+:otel\d")
+"""Azure's distributions of OpenTelemetry, such as ``py3.11:otel1.25:ext1.6``. Their samplers all
+decide by the id. A collector, and OpenCensus, may drop records at random.
+"""
+
+
+class Weights(StrEnum):
+    """What the ids of kept operations say about the weights that their records state."""
+
+    RIGHT = "right"
+    ROUNDED = "rounded"
+    WRONG = "too low"
+    UNKNOWN = "cannot be told"
+
+
+@dataclass(frozen=True, slots=True)
+class WeightsSeen:
+    """``factor`` is the number by which the stated weights must be multiplied, with a 95 %
+    interval. If the rates vary, only ``low`` is known. All are NaN if the weights cannot be told.
+    """
+
+    weights: Weights
+    operations: int
+    stated: float = math.nan
+    """The most frequent stated weight."""
+    score: str = ""
+    """The score by which operations were kept."""
+    factor: float = math.nan
+    low: float = math.nan
+    high: float = math.nan
+    unsampled: bool = False
+    """Whether no known score dropped anything: the rate is 1, unless something else sampled."""
+
+    def proves_weight_1(self, sdk_version: str) -> bool:
+        """Whether records of this sender stand for themselves alone."""
+        return self.unsampled and SAMPLES_BY_ID.match(sdk_version) is not None
+
+
+def weights_seen(operations: Mapping[str, float]) -> WeightsSeen:
+    """Checks the stated weights of operations, by their ids.
+
+    Of an operation whose records state several weights, give the smallest. Weights that are too
+    high cannot be told from sampling by anything but the id, so they are never called wrong.
+    """
+    if len(operations) < OPERATIONS_MIN:
+        return WeightsSeen(Weights.UNKNOWN, len(operations))
+    by_score: dict[str, list[tuple[float, float]]] = {}
+    for operation_id, weight in operations.items():
+        for name, score in scores_of(operation_id).items():
+            by_score.setdefault(name, []).append((score, weight))
+    stated = mode(operations.values())
+    dropped = [name for name, values in by_score.items() if _drops(name, values)]
+    found = [_seen(name, stated, values) for name, values in by_score.items()]
+    kinds = (Weights.WRONG, Weights.ROUNDED, Weights.RIGHT, Weights.UNKNOWN)
+    first = min(found, key=lambda seen: (kinds.index(seen.weights), math.isnan(seen.factor)))
+    sampled = sum(weight > 1 for weight in operations.values())
+    if first.weights is Weights.RIGHT and sampled < INFORMATIVE * len(operations) and dropped:
+        first = WeightsSeen(Weights.UNKNOWN, len(operations), stated)
+    return replace(first, unsampled=not dropped)
+
+
+def _drops(name: str, operations: Sequence[tuple[float, float]]) -> bool:
+    """Whether operations may have been dropped by this score. Bits of an id need not be random; if
+    they are denser away from 0, no sampler is the cause.
+    """
+    values = sorted(score for score, _ in operations)
+    edge = edge_of(values)
+    uneven = edge.shown is Shown.MIXTURE and (name in HASHES or _falls(values))
+    return uneven or (edge.shown is Shown.RATE and not edge.reaches_one)
+
+
+def _seen(name: str, stated: float, operations: Sequence[tuple[float, float]]) -> WeightsSeen:
+    values = sorted(score * weight for score, weight in operations)
+    edge, count = edge_of(values), len(values)
+    if edge.shown is Shown.RATE and edge.low <= 1:
+        if edge.reaches_one:
+            return WeightsSeen(Weights.RIGHT, count, stated, name, 1.0, 1.0, 1.0)
+        at = (edge.high, edge.value, edge.low)
+        low, factor, high = ((1 - edge.exempt) / each + edge.exempt for each in at)
+        rounded = (factor - 1) * stated < ROUNDING
+        kind = Weights.ROUNDED if rounded else Weights.WRONG
+        return WeightsSeen(kind, count, stated, name, factor, low, high)
+    least = _least_factor(values)
+    if least >= LEAST and values[-1] <= max(1.0, stated) and _falls(values):
+        return WeightsSeen(Weights.WRONG, count, stated, name, low=least)
+    return WeightsSeen(Weights.UNKNOWN, count, stated)
+
+
+def _least_factor(ordered: Sequence[float]) -> float:
+    """The least factor by which weights are too low. At rates rᵢ the density of scores near 0 is
+    the mean of 1/rᵢ over kept operations, which is that factor; over any longer range it is less.
+    """
+    count = len(ordered)
+    within = range(DENSE_MIN, count + 1)
+    return max(n * (1 - 4 / math.sqrt(n)) / count / ordered[n - 1] for n in within)
+
+
+def _falls(ordered: Sequence[float]) -> bool:
+    """Whether the density of values never rises, as if each was kept below some rate: whether their
+    distribution is near its least concave majorant.
+    """
+    count = len(ordered)
+    hull = [(0.0, 0.0)]
+    for n, value in enumerate(ordered, 1):
+        while len(hull) > 1 and _slope(hull[-2], hull[-1]) <= _slope(hull[-1], (value, n)):
+            hull.pop()
+        hull.append((value, float(n)))
+    distance, at = 0.0, 0
+    for n, value in enumerate(ordered, 1):
+        while hull[at + 1][0] < value:
+            at += 1
+        (left, low), slope = hull[at], _slope(hull[at], hull[at + 1])
+        distance = max(distance, low + slope * (value - left) - n)
+    return distance / math.sqrt(count) < CONCAVE
+
+
+def _slope(one: tuple[float, float], other: tuple[float, float]) -> float:
+    return (other[1] - one[1]) / max(other[0] - one[0], 1e-12)
