@@ -276,7 +276,9 @@ def settle(
         if reached is not None and is_progress(desired, reached):
             desired = replace(desired, reached=reached, progressed_at=now)
         return defer(desired, now, settlement.reason, timing, settlement.retry_after_seconds)
-    tried = settlement.change_requested or desired.attempts > 0 or desired.reached is not None
+    sent_before = (desired.sent_at or desired.requested_at) > desired.requested_at
+    tried = settlement.change_requested or sent_before or desired.attempts > 0
+    tried = tried or desired.reached is not None
     return fail(desired, now, settlement.reason, timing, may_follow=tried)
 
 

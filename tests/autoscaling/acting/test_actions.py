@@ -129,7 +129,7 @@ DONE = Settlement(EntryKind.CONFIRMED, "capacity changed 2 → 3")
 THROTTLED = Settlement(EntryKind.DEFERRED, "429", retry_after_seconds=90)
 THIRTEEN = Settlement(EntryKind.DEFERRED, "reads 13", reached=13)
 REFUSED = Settlement(EntryKind.FAILED, "403")
-TRIED = desired(attempts=1)
+TRIED, RESENT = desired(attempts=1), desired(sent_at=ago(5))
 LAST, GIVEN_UP = desired(), desired(status=ActionStatus.FAILED, retry_at=ago(-60))
 SETTLED = confirmed(5, target=3)
 
@@ -160,6 +160,7 @@ SETTLED = confirmed(5, target=3)
         (IN_PART, DONE, confirm(IN_PART, NOW)),
         (FILLING, REFUSED, fail(FILLING, NOW, "403", TIMING, may_follow=True)),
         (TRIED, REFUSED, fail(TRIED, NOW, "403", TIMING, may_follow=True)),
+        (RESENT, REFUSED, fail(RESENT, NOW, "403", TIMING, may_follow=True)),
         (
             LAST,
             replace(REFUSED, change_requested=True),
