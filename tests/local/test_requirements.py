@@ -35,7 +35,7 @@ COMMANDS = ["shared/cli", "shared/__main__.py"]
 IMPORTING = {
     "app": (["function_app.py", "scaling_rules.py", "shared"], ["app", *OPTIONAL], []),
     "job": (["spark_jobs"], ["spark"], []),
-    "backtest": (["backtest"], ["backtest"], []),
+    "backtest": (["backtest"], ["backtest"], ["app"]),
     "local": (["local", *COMMANDS], ["local", "amqp"], ["app", "host"]),
 }
 """Files, what is declared for them, and for what they build on."""
