@@ -37,7 +37,7 @@ DENSE_MIN = 50
 """The operations with the lowest scores from which the least factor is computed."""
 
 
-class Shown(StrEnum):
+class EdgeKind(StrEnum):
     """What the ids of kept operations show."""
 
     RATE = "one rate"
@@ -50,7 +50,7 @@ class Edge:
     """Where the values end, with a 95 % interval. ``exempt`` is the share of operations that were
     kept without regard to the edge."""
 
-    shown: Shown
+    kind: EdgeKind
     operations: int
     value: float = math.nan
     low: float = math.nan
@@ -62,7 +62,7 @@ class Edge:
         """Whether this score dropped nothing. The largest of n even values is below 1 - 10 / n once
         in 20,000 times.
         """
-        return self.shown is Shown.RATE and self.value * (1 + EDGE_GAIN / self.operations) >= 1
+        return self.kind is EdgeKind.RATE and self.value * (1 + EDGE_GAIN / self.operations) >= 1
 
 
 def edge_of(values: Sequence[float]) -> Edge:
@@ -73,7 +73,7 @@ def edge_of(values: Sequence[float]) -> Edge:
     """
     count, ordered = len(values), sorted(values)
     if count < OPERATIONS_MIN:
-        return Edge(Shown.TOO_FEW, count)
+        return Edge(EdgeKind.TOO_FEW, count)
     limit = max(1.0, ordered[-1])
     likely = [
         (_log_likelihood(below, count, ordered[below - 1] / limit), below)
@@ -92,10 +92,10 @@ def edge_of(values: Sequence[float]) -> Edge:
     even = _is_even([v / top for v in ordered[:below]]) and _is_even(
         [(v - top) / (limit - top) for v in after]
     )
-    shown = Shown.RATE if even and exempt <= EXEMPT_MAX else Shown.MIXTURE
+    kind = EdgeKind.RATE if even and exempt <= EXEMPT_MAX else EdgeKind.MIXTURE
     margin = 1 + WITHIN_GAIN / below
     unbiased = min(top * (1 + 1 / below), after[0] if after else math.inf)
-    return Edge(shown, count, unbiased, low, high * margin, exempt)
+    return Edge(kind, count, unbiased, low, high * margin, exempt)
 
 
 def _log_likelihood(below: int, count: int, edge: float) -> float:
@@ -180,14 +180,14 @@ def _drops(name: str, operations: Sequence[tuple[float, float]]) -> bool:
     """
     values = sorted(score for score, _ in operations)
     edge = edge_of(values)
-    uneven = edge.shown is Shown.MIXTURE and (name in HASHES or _falls(values))
-    return uneven or (edge.shown is Shown.RATE and not edge.reaches_one)
+    uneven = edge.kind is EdgeKind.MIXTURE and (name in HASHES or _falls(values))
+    return uneven or (edge.kind is EdgeKind.RATE and not edge.reaches_one)
 
 
 def _seen(name: str, stated: float, operations: Sequence[tuple[float, float]]) -> WeightsSeen:
     values = sorted(score * weight for score, weight in operations)
     edge, count = edge_of(values), len(values)
-    if edge.shown is Shown.RATE and edge.low <= 1:
+    if edge.kind is EdgeKind.RATE and edge.low <= 1:
         if edge.reaches_one:
             return WeightsSeen(Weights.RIGHT, count, stated, name, 1.0, 1.0, 1.0)
         at = (edge.high, edge.value, edge.low)

@@ -9,7 +9,7 @@ from collections.abc import Callable
 import pytest
 
 from shared.sampling.id_scores import INT_MAX, hash_score, scores_of
-from shared.sampling.kept_ids import Shown, Weights, edge_of, weights_seen
+from shared.sampling.kept_ids import EdgeKind, Weights, edge_of, weights_seen
 
 Score = Callable[[str], float]
 TRACE_ID = "0af7651916cd43dd8448eb211c80319c"
@@ -55,7 +55,7 @@ def test_the_rate_is_read_off_the_ids(count: int, error: float) -> None:
 def test_exempt_records_do_not_move_the_rate(exempt: int) -> None:
     rng = random.Random(4)
     edge = edge_of([*even(rng, 500, 0.2), *even(rng, exempt, 1.0)])
-    assert edge.shown is Shown.RATE
+    assert edge.kind is EdgeKind.RATE
     assert edge.value == pytest.approx(0.2, rel=0.01)
     assert edge.exempt == pytest.approx(exempt / 500, abs=0.015)
 
@@ -63,12 +63,14 @@ def test_exempt_records_do_not_move_the_rate(exempt: int) -> None:
 @pytest.mark.parametrize("rates", [(0.2, 0.5), (0.1, 0.2, 0.25, 0.5)])
 def test_several_rates_have_no_edge(rates: tuple[float, ...]) -> None:
     rng = random.Random(5)
-    assert edge_of([rng.random() * rng.choice(rates) for _ in range(1_000)]).shown is Shown.MIXTURE
+    assert (
+        edge_of([rng.random() * rng.choice(rates) for _ in range(1_000)]).kind is EdgeKind.MIXTURE
+    )
 
 
 def test_few_operations_show_nothing() -> None:
-    assert edge_of(even(random.Random(6), 199, 0.2)).shown is Shown.TOO_FEW
-    assert edge_of([]).shown is Shown.TOO_FEW
+    assert edge_of(even(random.Random(6), 199, 0.2)).kind is EdgeKind.TOO_FEW
+    assert edge_of([]).kind is EdgeKind.TOO_FEW
 
 
 def kept(
