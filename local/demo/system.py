@@ -205,13 +205,7 @@ async def local_system(  # noqa: PLR0913  a parameter is an option
     rate = default_instance_rate(arrivals)
     seconds = StartableClock(monotonic)
     capacity = profile.MINIMUM_CAPACITY if first_hour else profile.starting_capacity(arrivals, rate)
-    workload = Workload(
-        replace(trace, arrivals=arrivals),
-        instance_rate_per_minute=rate,
-        start_up_minutes=profile.START_UP_MINUTES,
-        pace=profile.PIECES if in_pieces else None,
-        starting_capacity=capacity,
-    )
+    workload = _workload(replace(trace, arrivals=arrivals), rate, capacity, in_pieces=in_pieces)
     async with AsyncExitStack() as stack:
         azurite = Azurite()
         stack.callback(azurite.stop)  # Also if a signal cancels the start, which goes on meanwhile.
@@ -225,9 +219,8 @@ async def local_system(  # noqa: PLR0913  a parameter is an option
             traffic.count, pace = partial(_record, metrics), 60.0
         await stack.enter_async_context(traffic.running())
         change_seconds = profile.CHANGE_SECONDS if first_hour else CHANGE_SECONDS
-        pieces = Pieces(profile.PIECES.instances, profile.PIECES.minutes * pace)
         plan = Plan(profile.PLAN, capacity, P1V3, properties={"asyncScalingEnabled": in_pieces})
-        arm = await stack.enter_async_context(_arm(plan, pieces, traffic, metrics, change_seconds))
+        arm = await stack.enter_async_context(_arm(plan, pace, traffic, metrics, change_seconds))
         night = planned_night(azurite.connection_string) if with_night else None
         of_night = night.settings if night else NO_SETTINGS
         settings = {**_settings(rate, azurite, bus, arm, first_hour), **of_night, **other_settings}
@@ -336,9 +329,21 @@ def _host_ended(host: FunctionsHost) -> str:
     return host.ended and f"The functions host ended ({host.ended})"
 
 
+def _workload(trace: Trace, rate: float, capacity: int, *, in_pieces: bool) -> Workload:
+    return Workload(
+        trace,
+        instance_rate_per_minute=rate,
+        start_up_minutes=profile.START_UP_MINUTES,
+        pace=profile.PIECES if in_pieces else None,
+        starting_capacity=capacity,
+    )
+
+
 def _arm(
-    plan: Plan, pieces: Pieces, traffic: Traffic, metrics: MetricsStandIn, change_seconds: float
+    plan: Plan, pace: float, traffic: Traffic, metrics: MetricsStandIn, change_seconds: float
 ) -> ArmStandIn:
+    """``pace`` is the duration of a minute of the trace, in seconds."""
+    pieces = Pieces(profile.PIECES.instances, profile.PIECES.minutes * pace)
     arm = ArmStandIn(
         [plan],
         operation_seconds=change_seconds,
