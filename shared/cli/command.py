@@ -13,7 +13,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Coroutine
-from datetime import UTC, datetime, time, timedelta
+from datetime import datetime, time, timedelta
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, get_args
@@ -23,7 +23,7 @@ import typer
 from shared import settings
 from shared.autoscaling.errors import OverrideRefused, UnknownResource
 from shared.ingestion.errors import NotFound
-from shared.values.text import number, whole
+from shared.values.text import number, utc_by_default, whole
 from shared.wiring.app import App
 from shared.wiring.remedies import with_remedy
 
@@ -125,11 +125,10 @@ def _bounded(
 def parse_time(text: str) -> datetime:
     """Parse an ISO 8601 time. A time without a time zone is in UTC."""
     try:
-        parsed = datetime.fromisoformat(text)
+        return utc_by_default(text)
     except ValueError:
         example = "2026-03-01T12:00:00Z"
         raise ValueError(f"{text!r}: must be a time such as {example}") from None
-    return parsed.replace(tzinfo=UTC) if parsed.tzinfo is None else parsed
 
 
 def moment(text: str, now: datetime) -> datetime | None:

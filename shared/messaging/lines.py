@@ -7,12 +7,12 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 from shared.messaging.model import BadLines
 from shared.values.messages import NAMED_MAX, Message
-from shared.values.text import one_line, quoted
+from shared.values.text import one_line, quoted, utc_by_default
 
 TEXTS = (
     "message_id",
@@ -117,10 +117,9 @@ def _seconds(value: object) -> timedelta:
 
 def _time(value: object) -> datetime:
     try:
-        time = datetime.fromisoformat(value)  # type: ignore[arg-type]
+        return utc_by_default(value)  # type: ignore[arg-type]
     except (TypeError, ValueError) as error:
         raise ValueError(f"scheduled_at is {quoted(value)}; it must be an ISO 8601 time") from error
-    return time if time.tzinfo else time.replace(tzinfo=UTC)
 
 
 def _properties(value: object) -> Mapping[str, Any]:

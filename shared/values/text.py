@@ -86,6 +86,12 @@ def number(text: str) -> float:
     return float(text)
 
 
+def utc_by_default(text: str) -> datetime:
+    """The time of an ISO 8601 text. One without an offset is in UTC. Raises ValueError."""
+    time = datetime.fromisoformat(text)
+    return time.replace(tzinfo=UTC) if time.tzinfo is None else time
+
+
 def zoned_time(value: object) -> datetime | None:
     """The time of an ISO 8601 text with a time zone, in UTC and cut to microseconds; None for any
     other value."""

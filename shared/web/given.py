@@ -21,7 +21,7 @@ from pydantic import (
     field_validator,
 )
 
-from shared.values.text import LINE_PATTERN, odd_character, quoted
+from shared.values.text import LINE_PATTERN, odd_character, quoted, utc_by_default
 from shared.web.http import NO_LENGTH, Refused, Request
 
 BODY_BYTES_MAX = 16 * 1024
@@ -57,9 +57,7 @@ FIRST_TIME, LAST_TIME = datetime(1970, 1, 1, tzinfo=UTC), datetime(9000, 1, 1, t
 
 
 def _time(text: Any) -> datetime:
-    time = datetime.fromisoformat(str(text).upper())
-    time = time.replace(tzinfo=UTC) if time.tzinfo is None else time
-    return min(max(time, FIRST_TIME), LAST_TIME)
+    return min(max(utc_by_default(str(text).upper()), FIRST_TIME), LAST_TIME)
 
 
 Time = Annotated[

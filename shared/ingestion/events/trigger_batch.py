@@ -13,7 +13,7 @@ from typing import Any
 
 from shared.ingestion.errors import BadDelivery
 from shared.ingestion.model import Event
-from shared.values.text import quoted, whole
+from shared.values.text import quoted, utc_by_default, whole
 
 SEQUENCE_MAX = 2**63 - 1
 DETAIL_CHARACTERS_MAX = 200
@@ -91,8 +91,7 @@ def _sequence(value: Any) -> int:
 
 def _time(text: str) -> datetime:
     """The host writes the time in UTC, with or without a zone."""
-    time = datetime.fromisoformat(text)
-    return time.replace(tzinfo=UTC) if time.tzinfo is None else time.astimezone(UTC)
+    return utc_by_default(text).astimezone(UTC)
 
 
 def _names(metadata: Iterable[str]) -> str:
