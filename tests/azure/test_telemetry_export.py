@@ -29,7 +29,7 @@ from tests.azure.conftest import insights, run
 from tests.azure.receiver import Received, Receiver
 from tests.bindings.test_function_app import ENVIRON
 
-GUIDE = Path(__file__).parents[2] / "docs" / "operations.md"
+GUIDE = Path(__file__).parents[2] / "docs" / "monitoring.md"
 SENDING = """
 import logging, sys
 from types import SimpleNamespace

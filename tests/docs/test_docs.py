@@ -150,11 +150,10 @@ def test_the_rules_of_the_readme_are_valid_and_decide() -> None:
     exec(python_blocks(README)[0], names)
     (declared,) = names["resources"](settings.load(EXAMPLE))
     assert problems([declared]) == []
-    busy = resource(policy=declared.policy)
-    assert decide(busy, state([200]), NOW).desired == 4
-    assert decide(busy, state([0]), NOW).desired == 1
-    never_read = replace(busy, metrics={**busy.metrics, "retries": ServiceBusQueue("retries")})
-    assert decide(never_read, state([0]), NOW).desired == 2, "no scale-in before the first sample"
+    partly_read = state(capacity=3).with_history("orders", history([150]))
+    both_read = partly_read.with_history("retries", history([50]))
+    assert decide(declared, both_read, NOW).desired == 4
+    assert decide(declared, partly_read, NOW).desired == 3, "a queue that was not read is not empty"
 
 
 def test_the_metrics_and_the_event_on_the_events_page_are_valid() -> None:
@@ -169,8 +168,8 @@ def test_the_metrics_and_the_event_on_the_events_page_are_valid() -> None:
     assert (reading.name, reading.value) == ("jobs", 42)
 
 
-def test_the_rule_of_the_first_hour_is_valid_and_decides() -> None:
-    (declared,) = names_of("first-hour.md")["resources"](settings.load(EXAMPLE))
+def test_the_rule_of_the_tutorial_is_valid_and_decides() -> None:
+    (declared,) = names_of("tutorial.md")["resources"](settings.load(EXAMPLE))
     assert problems([declared]) == []
     seen = state([200]).with_history("orders", history([200]))
     assert decide(declared, seen, NOW).desired == 4
@@ -236,12 +235,18 @@ def test_the_policies_on_the_rules_page_decide() -> None:
 
 
 @pytest.mark.parametrize(
-    ("heading", "kinds"), [("The decision log", EntryKind), ("Notifications", NewsKind)]
+    ("page", "heading", "kinds"),
+    [
+        ("decision-log.md", "Kinds of entries", EntryKind),
+        ("monitoring.md", "Notifications", NewsKind),
+    ],
 )
-def test_the_operations_page_explains_every_kind(heading: str, kinds: Iterable[str]) -> None:
-    page = (ROOT / "docs" / "operations.md").read_text(encoding="utf-8")
-    section = page.split(f"\n## {heading}\n")[1].split("\n## ")[0]
-    assert set(re.findall(r"^\| `([\w.]+)` \|", section, re.MULTILINE)) == {str(k) for k in kinds}
+def test_a_page_explains_every_kind(page: str, heading: str, kinds: Iterable[str]) -> None:
+    text = (ROOT / "docs" / page).read_text(encoding="utf-8")
+    section = text.split(f"\n## {heading}\n")[1].split("\n## ")[0]
+    starts = re.findall(r"^(?:\| |- )(`.*?)(?: \||:)", section, re.MULTILINE)
+    explained = [kind for start in starts for kind in re.findall(r"`([\w.]+)`", start)]
+    assert sorted(explained) == sorted(str(kind) for kind in kinds)
 
 
 ELSEWHERE = """
