@@ -59,7 +59,7 @@ settings: $(READY) ## write docs/settings.md and local.settings.json.example fro
 package: $(READY) ## write the app as a zip to deploy, .local/app.zip
 	@$(BIN)/python -m local.package
 
-picture: $(READY) ## make the picture in README.md from a run of the demo of seven minutes; needs chromium
+picture: $(READY) ## make the picture in README.md from half a day of the bundled trace; needs chromium
 	@$(BIN)/python -m local.picture
 
 RELEASE := .local/release
