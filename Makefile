@@ -9,7 +9,7 @@ MUTANTS := .local/mutants/.venv
 AUDIT := $(BIN)/pip-audit --strict --timeout 5 --progress-spinner off --disable-pip --no-deps \
 	-r requirements/app.txt -r requirements/sql.txt
 
-.PHONY: help setup check test audit run night settings package infra emulators core-tools bench simulate mutants soak cluster lock release clean
+.PHONY: help setup check test audit run night settings package picture infra emulators core-tools bench simulate mutants soak cluster lock release clean
 
 help: ## list all targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -58,6 +58,9 @@ settings: $(READY) ## write docs/settings.md and local.settings.json.example fro
 
 package: $(READY) ## write the app as a zip to deploy, .local/app.zip
 	@$(BIN)/python -m local.package
+
+picture: $(READY) ## make the picture in README.md from half a day of the bundled trace; needs chromium
+	@$(BIN)/python -m local.picture
 
 RELEASE := .local/release
 TAGGED := $(VERSION:v%=%)

@@ -28,7 +28,7 @@ These are app settings of the Function App, or `Values` of `local.settings.json`
 - The app also checks `host.json` and the settings that override it (`AzureFunctionsJobHost__…`): `messageEncoding` of the queues must be `none`.
 - Give a value marked *secret* as a Key Vault reference, or use a managed identity instead. The app never logs it.
 - *Used by* names functions; *rules* means `scaling_rules.py`.
-- The settings from `SubscriptionId` to `ThresholdDown` are required only if your rules read them.
+- `SubscriptionId`, `ResourceGroup`, `ResourceToScale`, `Topic`, `Subscription` and `ServiceBusConnection` are required if your rules call `settings.single_resource()`, as the shipped rules do.
 
 `make settings` generates this page from `shared/settings`.
 """  # noqa: E501  a paragraph of Markdown is a line

@@ -137,7 +137,8 @@ class BreakerSettings(SettingsModel):
         "hours", 24, "how long a link is valid", APPROVAL)
     disables_app: AppId = setting("BreakerDisablesApp", "resource ID", "",
         "resource ID of this Function App; if set, the breaker also disables `metric_ingest` by an "
-        "app setting when it opens; see [operations](operations.md#the-circuit-breaker-opened)")
+        "app setting when it opens; see "
+        "[the breaker](event-hub-operations.md#the-circuit-breaker-opened)")
 
 
 @dataclass(frozen=True)

@@ -66,7 +66,7 @@ class NightlySettings(SettingsModel):
         "one of `local`, `livy`, `synapse`, `databricks`", "",
         "where the nightly job runs: `local` (a process beside the app, for development), `livy` "
         "(Fabric, HDInsight, or your own Livy server), `synapse`, `databricks`; empty: the job "
-        "does not run. See [operations](operations.md#nightly-trends)", BOTH)
+        "does not run. See [the nightly job](nightly-job.md)", BOTH)
     endpoint: str = setting("TrendsEndpoint", "https address", "",
         "address of the Livy server, `https://WORKSPACE.dev.azuresynapse.net/sparkPools/POOL`, "
         "address of the Databricks workspace, or for `local` a folder for logs", BOTH,

@@ -107,13 +107,13 @@ class NotificationSettings(SettingsModel):
         "format that the webhook expects; `pagerduty` needs `Webhooks`", ALL)
     webhooks: tuple[Address, ...] = setting("Webhooks", "JSON list", "",
         "more webhooks, each with its own format, headers, kinds and severity; see "
-        "[operations](operations.md#webhooks)", ALL, parse=_addresses, secret=True)
+        "[webhooks](monitoring.md#webhooks)", ALL, parse=_addresses, secret=True)
     deployment_name: Deployment = setting("DeploymentName", "letters, digits and `.-_`", "",
         "name of this deployment in notifications; `-` leaves it out", ALL,
         unset="none (in Azure the app's name, and its slot)")
     kinds: frozenset[Kind] = setting("Notifications", "kinds, separated by commas", "",
         "kinds of notification that the webhook receives; see "
-        "[operations](operations.md#notifications)", ALL, parse=_kinds, unset="none (all)")
+        "[notifications](monitoring.md#notifications)", ALL, parse=_kinds, unset="none (all)")
     schedule: str = setting("NotifierSchedule", "schedule", "30 * * * * *",
         "when the notifier runs", "`notifier`", parse=fields.cron)
     quiet: Annotated[timedelta, Bounds(0, 1440)] = setting("NotificationQuietMinutes", "minutes",
@@ -125,12 +125,12 @@ class NotificationSettings(SettingsModel):
         "now recommends fewer instances")
     telemetry: str = setting("APPLICATIONINSIGHTS_CONNECTION_STRING", "connection string", "",
         "Application Insights resource that receives metrics and traces; see "
-        "[operations](operations.md#telemetry)", "all", secret=True)
+        "[telemetry](monitoring.md#telemetry)", "all", secret=True)
     telemetry_authentication: str = setting("APPLICATIONINSIGHTS_AUTHENTICATION_STRING", "text", "",
         "`ClientId=…;Authorization=AAD` if the resource accepts no keys", "all")
     otlp_endpoint: str = setting("OTEL_EXPORTER_OTLP_ENDPOINT", "address", "",
         "OpenTelemetry receiver (OTLP over HTTP) of metrics, traces and logs, such as "
-        "`http://collector:4318`; see [operations](operations.md#telemetry)", "all")
+        "`http://collector:4318`; see [telemetry](monitoring.md#telemetry)", "all")
     app_url: HttpsAddress = setting("AppUrl", "https address", "",
         "address of this app, for links in notifications", "`notifier`, `breaker_status`",
         parse=fields.address, unset="none (in Azure the app's own address)")

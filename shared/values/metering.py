@@ -1,6 +1,6 @@
 """Measurements of the app, and the port that records them.
 
-docs/operations.md explains each metric.
+docs/monitoring.md explains each metric.
 """
 
 from __future__ import annotations

@@ -29,7 +29,7 @@ from tests.azure.conftest import insights, run
 from tests.azure.receiver import Received, Receiver
 from tests.bindings.test_function_app import ENVIRON
 
-GUIDE = Path(__file__).parents[2] / "docs" / "operations.md"
+GUIDE = Path(__file__).parents[2] / "docs" / "monitoring.md"
 SENDING = """
 import logging, sys
 from types import SimpleNamespace
@@ -81,14 +81,14 @@ the end, it prints the seconds that the end of the process took."""
 def documented() -> dict[str, set[str]]:
     """The metrics of the guide, each with its dimensions."""
     section = GUIDE.read_text(encoding="utf-8").partition("## Telemetry")[2].partition("\n## ")[0]
-    rows = [row.strip("| ").split(" | ") for row in section.splitlines() if row.startswith("| `")]
+    rows = re.findall(r"^- (`autoscaler.*|`faas.*): .*, by (.*)$", section, re.MULTILINE)
     return {
         name: {
             each if "." in each else f"autoscaler.{each}"
-            for each in re.sub(r"\(.*?\)", "", row[2]).replace(" ", "").split(",")
+            for each in re.sub(r"\(.*?\)", "", attributes).replace(" ", "").split(",")
         }
-        for row in rows
-        for name in re.findall(r"`([\w.]+)`", row[0])
+        for names, attributes in rows
+        for name in re.findall(r"`([\w.]+)`", names)
     }
 
 

@@ -1,4 +1,4 @@
-"""The commands on the messaging page, and the event on the operations page, do what they say."""
+"""The commands on the messaging page, and the event on the nightly job's, do what they say."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ START, SEND = re.findall(r"```sh\n(.*?)```", PAGE, re.DOTALL)
 PORT = re.compile(r"(?<=127\.0\.0\.1:)\d+")
 
 
-def test_the_event_on_the_operations_page_belongs_to_the_day_that_the_page_names() -> None:
-    page = (ROOT / "docs" / "operations.md").read_text(encoding="utf-8")
+def test_the_event_on_the_page_of_the_nightly_job_belongs_to_the_day_that_the_page_names() -> None:
+    page = (ROOT / "docs" / "nightly-job.md").read_text(encoding="utf-8")
     (event,) = re.findall(r"az storage message put .*? --content '(.*?)'", page, re.DOTALL)
     arrival = decode_arrival(event)
     assert arrival.container == "insights-logs-appevents"

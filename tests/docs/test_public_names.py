@@ -24,13 +24,13 @@ PAGES = (
     "docs/events.md",
     "docs/several-plans.md",
     "docs/extending.md",
-    "docs/first-hour.md",
+    "docs/tutorial.md",
     "docs/architecture.md",
 )
 
 
 def listed() -> Mapping[str, list[str]]:
-    rows = re.findall(r"^\| `([\w.]+)` \| (.*) \|$", PAGE, re.MULTILINE)
+    rows = re.findall(r"^- `([\w.]+)`: (.*)$", PAGE, re.MULTILINE)
     return {module: re.findall(r"`(\w+)`", names) for module, names in rows}
 
 

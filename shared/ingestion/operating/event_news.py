@@ -61,7 +61,7 @@ def of_hub(hub: str, consumer_group: str, backlogs: Sequence[Backlog]) -> Observ
         Severity.ERROR,
         what=f"{hub}: {places} cannot be processed",
         meaning="; ".join(held[:PARTITIONS_TOLD_MAX]),
-        todo="See “A hub that was recreated” in docs/operations.md.",
+        todo="See “A hub that was recreated” in docs/event-hub-operations.md.",
         kind=NewsKind.HUB_HELD,
         source="/api/breakers",
         data={"partitions": [each.partition_id for each in backlogs if each.is_held]},

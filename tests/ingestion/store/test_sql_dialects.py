@@ -303,8 +303,10 @@ def _bytes(kind: object) -> int:
     return int(length) * (2 if "Unicode" in type(kind).__name__ else 1)
 
 
-async def test_the_queries_on_the_operations_page_can_be_executed() -> None:
-    page = (Path(__file__).parents[3] / "docs" / "operations.md").read_text(encoding="utf-8")
+async def test_the_queries_on_the_page_of_event_hub_operations_can_be_executed() -> None:
+    page = (Path(__file__).parents[3] / "docs" / "event-hub-operations.md").read_text(
+        encoding="utf-8"
+    )
     queries = re.findall(r"`(SELECT [^`]*)`", page)
     assert len(queries) == 6
     sql = Sql("sqlite://", metadata)
