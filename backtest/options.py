@@ -35,7 +35,7 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
         "trace",
         type=trace_file,
         nargs="?",
-        help="CSV with the columns time,arrivals, an export of metrics (docs/migrating.md), CPU "
+        help="CSV with the columns time,arrivals, an export of metrics (docs/traffic.md), CPU "
         "and instances for rules on CPU (docs/backtest.md), or `sample`: the bundled trace",
     )
     parser.add_argument(

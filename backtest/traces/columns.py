@@ -39,7 +39,7 @@ HEADER_ROWS_MAX = 50
 EXAMINED_ROWS = 2_000
 SHOWN_MAX = 12
 EXPORTS = (
-    "Give a CSV file with the columns time,arrivals, or an export that docs/migrating.md lists"
+    "Give a CSV file with the columns time,arrivals, or an export that docs/traffic.md lists"
 )
 
 
