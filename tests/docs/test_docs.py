@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from local import settings_reference
 from backtest.workload import load_workload
+from local import settings_reference
 from shared import autoscaling, settings
 from shared.autoscaling import (
     HubMetric,
