@@ -168,8 +168,8 @@ class IngestionSettings(SettingsModel):
         BOTH, parse=_database_url, secret=True)
     handler: HandlerName = setting(HANDLER, "MODULE:NAME", "",
         "your own handler of events, with the [tables of your "
-        "own](event-internals.md#tables-of-your-own) that take part in its transactions; empty: the "
-        "app's handler, which reads metrics", ALL)
+        "own](event-internals.md#tables-of-your-own) that take part in its transactions; empty: "
+        "the app's handler, which reads metrics", ALL)
     handler_seconds_max: Annotated[float, Bounds(0.1, 3600)] = setting("HandlerSecondsMaximum",
         "seconds", 60, "a call of the handler that takes longer is canceled and counts as failed; "
         "see [event internals](event-internals.md). The trigger cancels it after 200 seconds at "

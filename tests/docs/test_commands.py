@@ -26,18 +26,15 @@ import bench.__main__
 import local.cli
 import spark_jobs.options
 from appservice_autoscaler.__main__ import PROGRAMS as INSTALLED
-from local import commands_reference
 from local.openapi import document
 from shared.autoscaling import Resource
 from shared.cli import command as shared_command
 from shared.cli.main import app, main
 from shared.settings import SETTINGS
+from tests.docs import commands_reference
 from tests.docs.test_docs import EXAMPLE, PAGES, ROOT, RULES
 
-WITHOUT_ARGUMENTS = {
-    f"local.{name}"
-    for name in ("azurite", "commands_reference", "http_reference", "settings_reference")
-}
+WITHOUT_ARGUMENTS = {"local.azurite", "local.http_reference", "local.settings_reference"}
 MAKE_VARIABLES = set(
     re.findall(r"\$\((?:if |or )?\$?\(?([A-Z_]+)", (ROOT / "Makefile").read_text())
 )

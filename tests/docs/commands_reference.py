@@ -1,4 +1,4 @@
-"""``python -m local.commands_reference``: generates docs/commands.md from the commands themselves.
+"""``python -m tests.docs.commands_reference``: generates docs/commands.md from the commands themselves.
 
 A test fails if the page differs.
 """
@@ -6,7 +6,7 @@ A test fails if the page differs.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from enum import EnumMeta
+from enum import Enum
 from pathlib import Path
 from typing import Any, get_args
 
@@ -14,7 +14,7 @@ import typer
 
 from shared.cli.main import app
 
-PAGE = Path(__file__).parents[1] / "docs" / "commands.md"
+PAGE = Path(__file__).parents[2] / "docs" / "commands.md"
 TEXT = """# Commands
 
 `make settings` generates this page from `shared/cli`. In a clone, run `.venv/bin/python -m shared …`.
@@ -124,7 +124,8 @@ def _value(option: Any) -> str:
     kind = option.type_descriptor.annotation
     if kind is bool:
         return ""
-    choices = [each.value for each in kind] if isinstance(kind, EnumMeta) else get_args(kind)
+    is_enum = isinstance(kind, type) and issubclass(kind, Enum)
+    choices = [each.value for each in kind] if is_enum else get_args(kind)
     return f" {option.metavar or '|'.join(map(str, choices)) or 'VALUE'}"
 
 
