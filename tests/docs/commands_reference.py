@@ -1,4 +1,4 @@
-"""``python -m tests.docs.commands_reference``: generates docs/commands.md from the commands themselves.
+"""``python -m tests.docs.commands_reference``: generates docs/commands.md from the commands.
 
 A test fails if the page differs.
 """
