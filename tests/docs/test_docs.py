@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import re
 import subprocess
@@ -172,10 +173,11 @@ def test_the_sources_on_a_page_are_valid_and_the_page_names_their_roles(page: Pa
     metrics = names_of(f"sources/{page.name}")["metrics"]
     assert problems([resource(metrics=metrics, policy=Threshold(next(iter(metrics)), 2, 1))]) == []
     text = page.read_text(encoding="utf-8")
-    for source in metrics.values():
-        assert [r for r in source.roles if f"*{r}*" not in text and not source.pushed] == []
-        connections = {getattr(source, "connection", "") for source in metrics.values()} - {""}
-        assert not connections or any(f"`{each}`" in text for each in connections)
+    read = [source for source in metrics.values() if not source.pushed]
+    needed = {f"*{role}*" for source in read for role in source.roles}
+    fields = [field for source in read for field in dataclasses.fields(source)]
+    needed |= {f"**Connection:** `{f.default}`" for f in fields if f.name == "connection"}
+    assert {each for each in needed if each not in text} == set()
 
 
 def test_every_source_that_comes_with_the_app_has_a_page() -> None:
