@@ -25,8 +25,8 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog=PROGRAM,
         description="Replay a trace through the scaling rules, and compare them with well-known "
-        "autoscalers and the best schedule that is found. Exit code 1: a safety rule was broken under "
-        "--faults. 2: the trace, the rules or the options cannot be used.",
+        "autoscalers and the best schedule that is found. Exit code 1: a safety rule was broken "
+        "under --faults. 2: the trace, the rules or the options cannot be used.",
         epilog=f"{PROGRAM} tune TRACE... --rules FILE fits the numbers of the rules. "
         f"{PROGRAM} import-autoscale SETTING.json converts rules of Azure Monitor. "
         f"{PROGRAM} audit says what a plan in Azure cost, and what other rules would cost.",
