@@ -53,8 +53,9 @@ night: $(READY_FOR_NIGHT) ## make run, and the nightly Spark job beside it
 	@sh local/setup.sh amqp
 	@$(BIN)/python -m local --night
 
-settings: $(READY) ## write docs/settings.md and local.settings.json.example from the declared settings
+settings: $(READY) ## write docs/settings.md, local.settings.json.example and docs/commands.md from the code
 	@$(BIN)/python -m local.settings_reference
+	@$(BIN)/python -m tests.docs.commands_reference
 
 package: $(READY) ## write the app as a zip to deploy, .local/app.zip
 	@$(BIN)/python -m local.package

@@ -1,4 +1,4 @@
-"""Replays a trace through the scaling rules and compares their cost with the best possible.
+"""Replays a trace through the scaling rules and compares their cost with the best that is found.
 
 `python -m backtest TRACE.csv --rules scaling_rules.py`. All schedules are judged in one arena
 (`arena.py`): those of the user's rules, which run in the production code (`replay.py`), of

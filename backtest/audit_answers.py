@@ -35,7 +35,7 @@ from shared.autoscaling.sources import ServiceBusQueue, ServiceBusSubscription, 
 
 PAID, OLD, OWN, BEST = "paid", "built-in", "own", "best"
 NAMES = {PAID: "paid", OLD: "built-in, replayed", RULES: "default rule", OWN: "your rules",
-         BEST: "best possible"}  # fmt: skip
+         BEST: "best found"}  # fmt: skip
 DAYS_MIN = 5
 """Fewer whole days are not resampled."""
 WHOLE_DAY_SHARE = 0.9

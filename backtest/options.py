@@ -25,8 +25,8 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog=PROGRAM,
         description="Replay a trace through the scaling rules, and compare them with well-known "
-        "autoscalers and the best possible schedule. Exit code 1: a safety rule was broken under "
-        "--faults. 2: the trace, the rules or the options cannot be used.",
+        "autoscalers and the best schedule that is found. Exit code 1: a safety rule was broken "
+        "under --faults. 2: the trace, the rules or the options cannot be used.",
         epilog=f"{PROGRAM} tune TRACE... --rules FILE fits the numbers of the rules. "
         f"{PROGRAM} import-autoscale SETTING.json converts rules of Azure Monitor. "
         f"{PROGRAM} audit says what a plan in Azure cost, and what other rules would cost.",
@@ -35,7 +35,7 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
         "trace",
         type=trace_file,
         nargs="?",
-        help="CSV with the columns time,arrivals, an export of metrics (docs/migrating.md), CPU "
+        help="CSV with the columns time,arrivals, an export of metrics (docs/traffic.md), CPU "
         "and instances for rules on CPU (docs/backtest.md), or `sample`: the bundled trace",
     )
     parser.add_argument(

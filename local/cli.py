@@ -196,7 +196,7 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         default=BUNDLED,
         help=(
             "CSV file with the columns time,arrivals, or an export of metrics: see "
-            "docs/migrating.md (default: three days of NASA-HTTP)"
+            "docs/traffic.md (default: three days of NASA-HTTP)"
         ),
     )
     add_reading(parser)

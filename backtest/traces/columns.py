@@ -38,9 +38,7 @@ PER_SECOND = re.compile(r"per ?second|\w/s\b|per ?sec\b", re.IGNORECASE)
 HEADER_ROWS_MAX = 50
 EXAMINED_ROWS = 2_000
 SHOWN_MAX = 12
-EXPORTS = (
-    "Give a CSV file with the columns time,arrivals, or an export that docs/migrating.md lists"
-)
+EXPORTS = "Give a CSV file with the columns time,arrivals, or an export that docs/traffic.md lists"
 
 
 Rows = Sequence[tuple[int, list[str]]]

@@ -120,7 +120,7 @@ class BreakerSettings(SettingsModel):
         "window holds fewer, it grows until it holds as many, up to 10 minutes")
     counts_bad_events: bool = setting("BreakerCountsBadEvents", "true or false", "true",
         "whether a damaged metric counts as a failed call; see "
-        "[architecture](architecture.md#events)")
+        "[event internals](event-internals.md)")
     window_seconds: Annotated[float, Bounds(1, 1800)] = setting("BreakerWindowSeconds", "seconds",
         30, "length of the window in which failures and calls are counted")
     break_seconds: Annotated[float, Bounds(1, 86_400)] = setting("BreakerBreakSeconds", "seconds",
@@ -169,11 +169,11 @@ class IngestionSettings(SettingsModel):
         BOTH, parse=_database_url, secret=True)
     handler: HandlerName = setting(HANDLER, "MODULE:NAME", "",
         "your own handler of events, with the [tables of your "
-        "own](architecture.md#tables-of-your-own) that take part in its transactions; empty: the "
-        "app's handler, which reads metrics", ALL)
+        "own](event-internals.md#tables-of-your-own) that take part in its transactions; empty: "
+        "the app's handler, which reads metrics", ALL)
     handler_seconds_max: Annotated[float, Bounds(0.1, 3600)] = setting("HandlerSecondsMaximum",
         "seconds", 60, "a call of the handler that takes longer is canceled and counts as failed; "
-        "see [architecture](architecture.md#events). The trigger cancels it after 200 seconds at "
+        "see [event internals](event-internals.md). The trigger cancels it after 200 seconds at "
         "the latest", ALL)
     outage_errors: tuple[ClassName, ...] = setting("OutageErrors", "class names", "",
         "exception classes that mean an outage: dotted names, separated by commas, such as "

@@ -115,17 +115,17 @@ class RuleSettings(SettingsModel):
         "cost of one instance-minute of late work")
     instance_rate_per_minute: Annotated[float, Bounds(1e-6, 1e12)] | None = setting(
         "InstanceRatePerMinute", "messages", "", "rate per busy instance in a minute; if "
-        "it is not set, the app [estimates it](rules.md#learning)", unset="none (estimated)")
+        "it is not set, the app [estimates it](learning.md)", unset="none (estimated)")
     dead_time_minutes: Annotated[float, Bounds(0, 120)] | None = setting("DeadTimeMinutes",
         "minutes", "", "time from the request of an instance until it processes messages",
         unset="none (three minutes)")
     completed_metric: str = setting("CompletedMetric", "text", "",
         "name of a metric, sent to the event hub, that counts the messages completed since its "
         "last sample; the app learns the rate per instance from it "
-        "[within minutes](rules.md#learning)")
+        "[within minutes](learning.md)")
     service_bus_namespace_ids: tuple[NamespaceId, ...] = setting("ServiceBusNamespaceIds",
         "resource IDs, separated by commas", "", "the Service Bus namespaces that the rules read; "
-        "the app learns the rate per instance [within minutes](rules.md#learning) from the "
+        "the app learns the rate per instance [within minutes](learning.md) from the "
         "completed messages that Azure Monitor counts there, and needs the role *Monitoring "
         "Reader* on each")
     service_bus_counts_from: Literal["namespace", "resource-manager"] = setting(

@@ -203,7 +203,7 @@ def test_the_command_prints_one_screen_and_writes_what_it_judged(
     files = ("--html", page, "--rules", rules, "--export", copy, "--compare", SHIPPED_RULES)
     code, out, err = backtest.run("audit", "--from", export, "--price", "0.5", *files)
     assert (code, err) == (0, "")
-    for part in ("paid", "built-in, replayed", "default rule", "your rules", "best possible",
+    for part in ("paid", "built-in, replayed", "default rule", "your rules", "best found",
                  "proven bound", "money", "five worst hours",
                  "fewer than 5 whole days"):  # fmt: skip
         assert part in out, part

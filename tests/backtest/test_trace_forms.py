@@ -237,7 +237,7 @@ WORKBOOK = b"PK\x03\x04 xl/workbook.xml"
         (lines("{t:%Y/%m/%d %H:%M:%S},{v}", "Label,ApproximateNumberOfMessagesVisible\nPeriod,60"),
          "'Approximate' is not a number of arrivals", "--series"),
         (CLOUDWATCH | {"NextToken": "x"}, "one page of several", "NextToken"),
-        (azure([]), "holds no values", "docs/migrating.md"),
+        (azure([]), "holds no values", "docs/traffic.md"),
         ("0\tPT1M\tns\twesteurope\t2026-11-02/2026-11-03\t1\n", "summary of az", "output json"),
         (lines("{s},{v} req/s", "Time,orders"), "orders holds '300 req/s'", "Formatted data"),
         ("time;n\n2026-11-02;1,300\n", "the comma in '1,300' may mark decimals", "point"),

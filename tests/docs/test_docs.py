@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import re
 import subprocess
@@ -12,12 +13,14 @@ from typing import Any
 
 import pytest
 
+from backtest.workload import load_workload
 from local import settings_reference
-from shared import settings
+from shared import autoscaling, settings
 from shared.autoscaling import (
-    Observation,
+    HubMetric,
     QueueAge,
     ServiceBusQueue,
+    Source,
     Threshold,
     Throughput,
     ValuePerInstance,
@@ -25,10 +28,11 @@ from shared.autoscaling import (
 from shared.autoscaling.deciding.decide import EntryKind, decide
 from shared.autoscaling.deciding.guards import GUARDS
 from shared.autoscaling.deciding.validation import problems
-from shared.autoscaling.messages import decode_samples
+from shared.autoscaling.messages import decode_action, decode_samples, split
 from shared.ingestion.decoding.decode import decode
 from shared.ingestion.events.handling import handling_of
 from shared.settings import SECTIONS, SETTINGS
+from shared.trends.datasets.processing import decode_work
 from shared.values.measurements import CAPACITY_METRIC, Window
 from shared.values.news import NewsKind
 from shared.wiring.ingestion import subscriptions_of
@@ -39,7 +43,6 @@ ROOT = Path(__file__).parents[2]
 README_PATH = ROOT / "README.md"
 README = README_PATH.read_text(encoding="utf-8")
 RULES = (ROOT / "docs" / "rules.md").read_text(encoding="utf-8")
-EVENTS = (ROOT / "docs" / "events.md").read_text(encoding="utf-8")
 PAGES = [
     *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "SECURITY.md", "local/FIDELITY.md")),
     *sorted((ROOT / "docs").rglob("*.md")),
@@ -106,12 +109,13 @@ FILE_NAME = re.compile(r"`((?:shared|tests|local|spark_jobs|backtest|bench|infra
 def test_every_source_file_that_a_page_names_exists() -> None:
     pages = [README_PATH, *sorted((ROOT / "docs").glob("*.md"))]  # a record may name an old file
     named = {(page.name, file) for page in pages for file in FILE_NAME.findall(page.read_text())}
-    assert len(named) > 30
+    assert named
     assert [each for each in sorted(named) if not (ROOT / each[1]).exists()] == []
 
 
 def test_the_index_names_every_page() -> None:
     index = (ROOT / "docs" / "index.md").read_text(encoding="utf-8")
+    index += (ROOT / "docs" / "sources.md").read_text(encoding="utf-8")
     pages = [page.relative_to(ROOT / "docs") for page in (ROOT / "docs").rglob("*.md")]
     assert [str(page) for page in pages if f"]({page})" not in index] == ["index.md"]
 
@@ -145,6 +149,10 @@ def python_blocks(text: str) -> list[str]:
     return re.findall(r"```python\n(.*?)```", text, re.DOTALL)
 
 
+def json_blocks(text: str) -> list[str]:
+    return re.findall(r"```json\n(.*?)```", text, re.DOTALL)
+
+
 def test_the_rules_of_the_readme_are_valid_and_decide() -> None:
     names: dict[str, Any] = {}
     exec(python_blocks(README)[0], names)
@@ -157,16 +165,55 @@ def test_the_rules_of_the_readme_are_valid_and_decide() -> None:
     assert (held.desired, held.candidates[0].reason) == (3, "a queue has not been read yet")
 
 
-def test_the_metrics_and_the_event_on_the_events_page_are_valid() -> None:
-    names: dict[str, Any] = {}
-    exec(python_blocks(EVENTS)[0], names)
-    policy = ValuePerInstance("jobs", target_per_instance=10)
-    pushed = resource("workers", metrics=names["METRICS"], policy=policy)
-    assert problems([pushed]) == []
-    (example,) = re.findall(r"```json\n(.*?)```", EVENTS, re.DOTALL)
-    subscriptions = subscriptions_of([pushed])
-    (reading,) = decode(example.encode(), subscriptions).readings
-    assert (reading.name, reading.value) == ("jobs", 42)
+SOURCE_PAGES = sorted((ROOT / "docs" / "sources").glob("*.md"))
+
+
+@pytest.mark.parametrize("page", SOURCE_PAGES, ids=lambda page: page.stem)
+def test_the_sources_on_a_page_are_valid_and_the_page_names_their_roles(page: Path) -> None:
+    metrics = names_of(f"sources/{page.name}")["metrics"]
+    assert problems([resource(metrics=metrics, policy=Threshold(next(iter(metrics)), 2, 1))]) == []
+    text = page.read_text(encoding="utf-8")
+    read = [source for source in metrics.values() if not source.pushed]
+    needed = {f"*{role}*" for source in read for role in source.roles}
+    fields = [field for source in read for field in dataclasses.fields(source)]
+    needed |= {f"**Connection:** `{f.default}`" for f in fields if f.name == "connection"}
+    assert {each for each in needed if each not in text} == set()
+
+
+def test_every_source_that_comes_with_the_app_has_a_page() -> None:
+    blocks = "".join(python_blocks("".join(page.read_text("utf-8") for page in SOURCE_PAGES)))
+    shipped = {n for n in autoscaling.__all__ if issubclass_of_source(getattr(autoscaling, n))}
+    assert {name for name in shipped if not re.search(rf"\b{name}\(", blocks)} == set()
+
+
+def issubclass_of_source(value: object) -> bool:
+    return isinstance(value, type) and issubclass(value, Source) and value is not Source
+
+
+def test_the_hub_takes_the_sample_on_the_page_about_messages() -> None:
+    page = (ROOT / "docs" / "messages.md").read_text(encoding="utf-8")
+    policy = ValuePerInstance("orders", 10)
+    pushed = resource("workers", metrics={"orders": HubMetric()}, policy=policy)
+    example = json_blocks(page)[0]
+    for body in (example, f"[{example}]", example + example):
+        reading = decode(body.encode(), subscriptions_of([pushed])).readings[-1]
+        assert (reading.name, reading.value) == ("orders", 42)
+
+
+def test_the_app_reads_each_message_on_the_page_about_messages() -> None:
+    page = (ROOT / "docs" / "messages.md").read_text(encoding="utf-8")
+    one, many, of_many_resources, action, data_set = json_blocks(page)
+    assert [len(decode_samples(each).metrics) for each in (one, many)] == [1, 2]
+    assert split(of_many_resources) == [one.strip().replace(": ", ":").replace(", ", ",")]
+    assert (decode_action(action).target, decode_action(action).epoch) == (7, 12)
+    assert decode_work(data_set).dataset == "insights-logs-appevents"
+
+
+def test_the_trace_on_the_page_about_traffic_is_read(tmp_path: Path) -> None:
+    page = (ROOT / "docs" / "traffic.md").read_text(encoding="utf-8")
+    (trace,) = re.findall(r"```\n(time,arrivals\n.*?)```", page, re.DOTALL)
+    (tmp_path / "trace.csv").write_text(trace, encoding="utf-8")
+    assert list(load_workload(tmp_path / "trace.csv").arrivals) == [412, 398]
 
 
 def test_the_rule_of_the_tutorial_is_valid_and_decides() -> None:
@@ -195,6 +242,7 @@ def test_the_rules_for_several_plans_are_valid() -> None:
 
 def test_the_policy_and_the_handler_on_the_extending_page_are_valid() -> None:
     names = names_of("extending.md")
+    names["test_many_orders_scale_out"]()
     assert handling_of(names["handling"]).needs_database
     policy = names["nights_off"]
     declared = resource(policy=policy, metrics={"orders": ServiceBusQueue("orders")})
@@ -232,18 +280,9 @@ def names_of(page: str) -> dict[str, Any]:
     return names
 
 
-def test_the_policies_on_the_rules_page_decide() -> None:
-    names: dict[str, Any] = {"Observation": Observation, "Threshold": Threshold}
-    exec("from shared.autoscaling import *", names)
-    blocks = python_blocks(RULES)
-    assert len(blocks) == 7
-    for block in blocks:
-        exec(block, names)
-    assert decide(resource(policy=names["by_hour"]), state(), NOW).desired == 5
-    assert decide(resource(policy=names["relative"]), state([200] * 5), NOW).desired == 3
-    assert decide(resource(policy=names["relative"]), state([10] * 5), NOW).desired == 1
-    assert decide(resource(policy=names["relative"]), state(), NOW).desired == 2
-    names["test_a_long_backlog_scales_out"]()
+def test_the_resource_on_the_page_about_rules_is_valid() -> None:
+    (workers,) = names_of("rules.md")["resources"](settings.load(EXAMPLE))
+    assert problems([workers]) == []
 
 
 @pytest.mark.parametrize(
@@ -304,6 +343,6 @@ def test_every_name_in_code_font_is_one_of_the_code() -> None:
             assert named - known == set(), page.name
 
 
-def test_the_rules_page_lists_the_guards_in_the_order_in_which_they_apply() -> None:
-    table = RULES.partition("passes the guards in this order")[2].partition("\n\n`QueueAge`")[0]
-    assert re.findall(r"^\| `(\w+)` \|", table, re.M) == [guard.__name__ for guard in GUARDS]
+def test_the_page_of_guards_lists_them_in_the_order_in_which_they_apply() -> None:
+    page = (ROOT / "docs" / "guards.md").read_text(encoding="utf-8")
+    assert re.findall(r"^\| `(\w+)` \|", page, re.M) == [guard.__name__ for guard in GUARDS]

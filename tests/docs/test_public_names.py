@@ -6,26 +6,27 @@ import ast
 import importlib
 import re
 from collections.abc import Mapping
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
 
 import shared.autoscaling
-from shared.autoscaling.policy import OFFERS
+from shared.autoscaling.policy import OFFERS, Observation
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "names.md").read_text(encoding="utf-8")
-RULES = (ROOT / "docs" / "rules.md").read_text(encoding="utf-8")
+RULES = "".join(
+    (ROOT / "docs" / f"{name}.md").read_text(encoding="utf-8")
+    for name in ("rules", "policies", "guards", "learning", "extending")
+) + "".join(
+    path.read_text(encoding="utf-8") for path in sorted((ROOT / "docs" / "sources").glob("*.md"))
+)
+EXTENDING = (ROOT / "docs" / "extending.md").read_text(encoding="utf-8")
 WRITTEN_BY_USERS = ("scaling_rules.py", "examples/device_totals.py")
 PAGES = (
     "README.md",
-    "docs/rules.md",
-    "docs/cookbook.md",
-    "docs/events.md",
-    "docs/several-plans.md",
-    "docs/extending.md",
-    "docs/tutorial.md",
-    "docs/architecture.md",
+    *(str(page.relative_to(ROOT)) for page in sorted((ROOT / "docs").rglob("*.md"))),
 )
 
 
@@ -63,14 +64,25 @@ def test_the_replacements_of_removed_policies_are_public_names() -> None:
         assert named <= set(shared.autoscaling.__all__)
 
 
-def test_the_rules_page_explains_each_public_name_of_autoscaling() -> None:
+def test_the_pages_on_rules_explain_each_public_name_of_autoscaling() -> None:
     unnamed = [n for n in LISTED["shared.autoscaling"] if not re.search(rf"\b{n}\b", RULES)]
     assert unnamed == []
 
 
-def test_the_rules_page_explains_every_member_that_a_policy_may_offer() -> None:
-    section = RULES.split("## A policy of your own")[1].split("\n## ")[0]
-    assert set(re.findall(r"^\| `(\w+)", section, re.MULTILINE)) == set(OFFERS)
+def names_of_the_table(heading: str) -> set[str]:
+    """The names in the first column of the table below a heading of the page about extending."""
+    section = EXTENDING.split(f"\n{heading}\n")[1]
+    cells = re.findall(r"^\| (`.*?) \|", section.split("\n\n|")[1].split("\n\n")[0], re.MULTILINE)
+    return {name for cell in cells for name in re.findall(r"`(\w+)", cell)}
+
+
+def test_the_page_about_extending_explains_every_member_that_a_policy_may_offer() -> None:
+    assert names_of_the_table("### What a policy may offer") == set(OFFERS)
+
+
+def test_the_page_about_extending_explains_everything_that_a_policy_sees() -> None:
+    seen = {field.name for field in fields(Observation)} | {"window", "history"}
+    assert names_of_the_table("## A policy") - {"seen"} >= seen
 
 
 def test_the_examples_import_only_listed_names() -> None:

@@ -26,7 +26,7 @@ SUBJECT = re.compile(r"/blobServices/default/containers/([a-z0-9$-]{3,63})/blobs
 
 @dataclass(frozen=True, slots=True)
 class BlobArrived:
-    """A blob that is new or has grown. Its container names the data set."""
+    """A blob that was created or replaced. Its container names the data set."""
 
     container: str
     path: str
