@@ -107,7 +107,9 @@ def _line() -> PartitionPipeline:
         task_runner(16),
         lambda: f"t{next(txids)}",
     )
-    client = BreakerClient("bench", BreakerStore(MemoryRows(lambda: NOW), "bench"), _Nobody())
+    client = BreakerClient(
+        "bench", BreakerStore(MemoryRows(lambda: NOW), "bench"), _Nobody().announce
+    )
     return PartitionPipeline(consumer, client, _Nobody(), time.perf_counter)
 
 

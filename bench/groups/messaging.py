@@ -13,7 +13,7 @@ from azure.servicebus.exceptions import MessageSizeExceededError
 from bench.measurement import Measurement
 from bench.repeats import calls_per_second
 from shared.messaging.encoder import encode_all
-from shared.messaging.filling import fill_directly
+from shared.messaging.filling import fill
 from shared.messaging.model import Batch, BatchLimits, EncodedMessage, SendRequest
 from shared.messaging.packing import build_request, pack
 from shared.values.messages import Message, Order
@@ -74,7 +74,7 @@ def _direct(rows: Sequence[Row]) -> int:
     chunks = pack(range(len(encoded)), build_request(encoded), LIMITS, Order.KEPT)
     for chunk in chunks:
         batch = ServiceBusMessageBatch(LIMITS.batch_bytes)
-        fill_directly(batch, Batch([encoded[p] for p in chunk.positions], chunk.wire_bytes))
+        fill(batch, Batch([encoded[p] for p in chunk.positions], chunk.wire_bytes))
     return len(chunks)
 
 

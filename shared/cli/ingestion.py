@@ -24,7 +24,6 @@ from shared.cli.command import Answer, Misused, command, group, parse_time, say
 from shared.ingestion.dead_letters.find import DeadLetterQuery, chunks, find, older_than, read
 from shared.ingestion.dead_letters.redrive import DeadLetterResult, forward, purge
 from shared.ingestion.decoding.decode import decode
-from shared.ingestion.decoding.readings import DecodedReading, encode_reading
 from shared.ingestion.errors import BadEvent, NotFound
 from shared.ingestion.events.accounting import Writer
 from shared.ingestion.events.replay import (
@@ -42,6 +41,8 @@ from shared.ingestion.store.events import StoredDeadLetter
 from shared.settings import SettingsError
 from shared.settings.ingestion import EVENT_HUB, HANDLER
 from shared.values.durations import short
+from shared.values.measurements import Metric, MetricValue
+from shared.values.samples import encode_samples
 from shared.wiring.app import App
 from shared.wiring.rules_version import rules_version
 
@@ -206,7 +207,7 @@ async def send_reading(
         raise Misused(f"VALUE is {value}, which JSON cannot hold")
     connection = app.ingestion.connection
     at = time or app.now()
-    body = encode_reading(DecodedReading(resource, metric, at, value))
+    body = encode_samples([Metric(resource, metric, MetricValue(at, value))]).encode()
     try:
         decode(body, app.ingestion.metric_subscriptions)
     except BadEvent as error:

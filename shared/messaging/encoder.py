@@ -1,9 +1,5 @@
-"""Encodes messages in AMQP, with the same bytes as the encoder of azure-servicebus, but faster.
-
-The client's ``add_message`` encodes every message twice, and looks up the type of each field. This
-encoder encodes a message once and writes sections of a fixed form. If AMQP has several encodings
-for a value, it chooses the one that ``shared/messaging/wire_size.py`` counts.
-"""
+"""Encodes messages in AMQP, with the same bytes as azure-servicebus, but once, not twice, and in
+sections of a fixed form."""
 
 from __future__ import annotations
 
@@ -61,14 +57,11 @@ PROPERTIES_8 = tuple(PROPERTIES + LIST_8 + bytes((size + 1, 13)) for size in ran
 
 
 UNSENDABLE = (UnsendableMessage, UnicodeEncodeError, OverflowError, AttributeError, TypeError)
-"""Errors of a message that cannot be encoded. AttributeError and TypeError occur if a field has a
-wrong type, in programs that are not type-checked.
-"""
+"""Errors of a message that cannot be encoded, also because a field has a wrong type."""
 
 
 def encode_all(messages: Sequence[Message], created_ms: int) -> list[EncodedMessage]:
-    """All messages, encoded. Raises UnsendableMessage, which names the messages that AMQP cannot
-    carry."""
+    """All messages, encoded. Raises UnsendableMessage, which names those that AMQP cannot carry."""
     try:
         return [_encoded(message, created_ms) for message in messages]
     except UNSENDABLE as error:
@@ -92,12 +85,8 @@ def _problems(messages: Sequence[Message], created_ms: int) -> str:
 
 
 def encode(message: Message, created_ms: int) -> tuple[bytes, bytes]:
-    """The encoded message in two parts, whose concatenation is the message.
-
-    If the body is a single piece of bytes, it is the second part, so that it need not be copied.
-    ``created_ms`` is the time of creation in milliseconds since 1970, which a message with a time
-    to live carries. Raises UnsendableMessage.
-    """
+    """The encoded message in two parts, of which a body of bytes is the second. ``created_ms`` is
+    since 1970; a message with a time to live carries it. Raises UnsendableMessage."""
     body, message_id, session_id, partition_key, *texts, ttl, scheduled, values, others = message
     header, times = NO_LIFETIME if ttl is None else _lifetime(message, created_ms)
     annotations = b""
@@ -119,8 +108,7 @@ NOTHING: list[None] = [None] * 6
 def _properties(
     message_id: str | None, session_id: str | None, texts: list[Any], times: bytes
 ) -> bytes:
-    """The properties section, with 13 fields. The user id, the content encoding and the group
-    sequence are always null."""
+    """The properties section, with 13 fields."""
     correlation_id, content_type, subject, to, reply_to, reply_to_session_id = texts
     if message_id is session_id is None and texts == NOTHING and times is NO_LIFETIME[1]:
         return b""

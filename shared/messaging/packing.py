@@ -1,10 +1,5 @@
-"""Packs messages into batches: by next-fit if the order is kept, otherwise by first-fit-decreasing.
-
-For a fixed order, next-fit is optimal: no other division starts its n-th batch later. For a free
-order, first-fit-decreasing needs at most 11/9 of the optimum plus 2/3 of a batch (Dósa 2007). If
-messages are much smaller than a batch, it needs a fraction of a percent more than the total size
-requires.
-"""
+"""Packs messages into batches: by next-fit if the order is kept, which is optimal then, otherwise
+by first-fit-decreasing, which needs at most 11/9 of the optimum plus 2/3 of a batch (Dósa 2007)."""
 
 from __future__ import annotations
 
@@ -31,11 +26,8 @@ def too_large(positions: Iterable[int], request: SendRequest, limits: BatchLimit
 def pack(
     positions: Sequence[int], request: SendRequest, limits: BatchLimits, order: Order
 ) -> list[Chunk]:
-    """Divide the messages at these positions into batches within the limits.
-
-    A batch holds messages of one session or partition key. A message that exceeds the limits of a
-    batch is sent alone.
-    """
+    """Divide the messages at these positions into batches within the limits, each of one session or
+    partition key. One that exceeds the limits is sent alone."""
     if order is Order.KEPT:
         return _next_fit(positions, request, limits)
     method = _next_fit if order is Order.KEPT_PER_KEY else _first_fit_decreasing
@@ -50,7 +42,7 @@ def _next_fit(positions: Sequence[int], request: SendRequest, limits: BatchLimit
     chunks: list[Chunk] = []
     start, end, room, key = 0, 0, -1, None
     for at, position in enumerate(positions):
-        size = sections[position] + limits.extra_bytes
+        size = sections[position]
         if size > room or at == end or keys[position] != key:
             if at:
                 chunks.append(_chunk(positions[start:at], request))
@@ -65,12 +57,10 @@ def _next_fit(positions: Sequence[int], request: SendRequest, limits: BatchLimit
 def _first_fit_decreasing(
     positions: Sequence[int], request: SendRequest, limits: BatchLimits
 ) -> list[Chunk]:
-    """Fill one batch after the other with the largest message that still fits. The result is the
-    same as that of first-fit-decreasing, without its search.
-    """
+    """Fill batch after batch with the largest message that still fits: the same result."""
     by_size: dict[int, list[int]] = {}
     for position in reversed(positions):
-        by_size.setdefault(request.sections[position] + limits.extra_bytes, []).append(position)
+        by_size.setdefault(request.sections[position], []).append(position)
     sizes = sorted(by_size)
     room = limits.batch_bytes - max((_envelope(p, request) for p in positions), default=0)
     chunks = []

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from shared.autoscaling.policy import Resource
-from shared.ingestion.breaker.announcement import NotifierAnnouncer
 from shared.ingestion.breaker.approval import deployment_of
 from shared.ingestion.breaker.failure_window import TripRule
 from shared.ingestion.breaker.state import BreakerTimes
@@ -34,7 +33,6 @@ from shared.ingestion.model import Stream
 from shared.ingestion.operating import check_hub
 from shared.ingestion.operating.breaker_controller import BreakerController
 from shared.ingestion.ports import (
-    Announcer,
     ConsumptionSwitch,
     Handler,
     HubReader,
@@ -231,7 +229,7 @@ class IngestionParts(IngestionStores):
         return BreakerClient(
             self.instance,
             self.breaker_store,
-            self.announcer,
+            partial(self.breaker_controller.announce, self._app.notifications.notifier),
             breaker.part(TripRule),
             breaker.part(BreakerTimes),
             time.monotonic,
@@ -272,16 +270,6 @@ class IngestionParts(IngestionStores):
         elsewhere."""
         host = self._app.settings.environ.get("WEBSITE_HOSTNAME", "")
         return f"https://{host}" if host else ""
-
-    @cached_property
-    def announcer(self) -> Announcer:
-        notifier, link_of = self._app.notifications.notifier, self.breaker_controller.link_of
-        announcer = NotifierAnnouncer(notifier, BREAKER, link_of)
-        if not self.settings.breaker.disables_app:
-            return announcer
-        from shared.ingestion.hub.consumption_switch import SwitchingAnnouncer  # noqa: PLC0415  heavy
-
-        return SwitchingAnnouncer(announcer, self.switch)
 
     @cached_property
     def switch(self) -> ConsumptionSwitch:

@@ -166,7 +166,7 @@ def test_the_metrics_and_the_event_on_the_events_page_are_valid() -> None:
     (example,) = re.findall(r"```json\n(.*?)```", EVENTS, re.DOTALL)
     subscriptions = subscriptions_of([pushed])
     (reading,) = decode(example.encode(), subscriptions).readings
-    assert (reading.name, reading.value) == ("jobs", 42)
+    assert (reading.name, reading.value.value) == ("jobs", 42)
 
 
 def test_the_rule_of_the_first_hour_is_valid_and_decides() -> None:

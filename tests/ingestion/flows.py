@@ -82,7 +82,7 @@ class BreakerRig:
         self.foreign: set[int] = set()
         rule = TripRule(failures_max=5, failure_ratio_max=None)
         times = BreakerTimes(break_seconds=30, probe_events=2)
-        self.breaker = BreakerClient("i1", self.breakers, self, rule, times, self.passed)
+        self.breaker = BreakerClient("i1", self.breakers, self.announce, rule, times, self.passed)
         self.lines: dict[str, PartitionPipeline] = {}
         self.watch = TailWatch(task_runner(4))
 

@@ -22,7 +22,6 @@ from shared.messaging.send_state import (
     Disconnected,
     Outcome,
     RetryBudget,
-    SizeExceeded,
     advance,
     begin,
     exhausted,
@@ -47,7 +46,6 @@ class SenderRig:
         faults: Iterable[Fault] = (),
         queue: MemoryQueue | None = None,
         *,
-        tells_headers: bool = False,
         busy_seconds: float | None = 2.0,
         announced: Iterable[int] = (),
     ) -> None:
@@ -57,7 +55,6 @@ class SenderRig:
             self.queue,
             faults,
             lambda: next(limits, LIMIT),
-            tells_headers=tells_headers,
             busy_seconds=busy_seconds,
         )
         self.pauses: list[float] = []
@@ -108,17 +105,6 @@ async def test_pauses_double_with_each_failure_and_start_anew_after_a_success() 
     assert rig.link.opened == 5
 
 
-async def test_a_refused_batch_is_divided_and_no_message_is_sent_twice() -> None:
-    rig = SenderRig(queue=MemoryQueue(3000))
-    result = await rig.sender.send(messages(40))
-    assert rig.bodies == [message.body for message in messages(40)]
-    assert sum(len(batch.encoded) for batch in rig.queue.accepted) == 40
-    assert rig.sender.limits is not None
-    assert rig.sender.limits.batch_bytes <= 3800
-    assert (await rig.sender.send(messages(3))).retries == 0
-    assert 0 < result.retries < 8
-
-
 @pytest.mark.parametrize("order", Order)
 async def test_a_limit_learned_from_small_messages_does_not_refuse_a_large_one(
     order: Order,
@@ -131,16 +117,6 @@ async def test_a_limit_learned_from_small_messages_does_not_refuse_a_large_one(
     assert rig.sender.limits.batch_bytes < 3600
     later = [Message(bytes(3600), message_id="later")]
     assert (await rig.sender.send(later, order)).retries == 0
-
-
-def test_a_message_that_exceeds_the_learned_header_size_is_sent_alone() -> None:
-    load = encode_all([*messages(2, 10), *messages(1, LIMIT - 60)], 0)
-    state = begin(build_request(load), BatchLimits(LIMIT), Order.KEPT)
-    learned = advance(state, SizeExceeded(header_bytes=54), RetryBudget())
-    assert ([list(chunk.positions) for chunk in learned.chunks], learned.refused) == (
-        [[0, 1], [2]],
-        (),
-    )
 
 
 class RefusingQueue(MemoryQueue):
@@ -161,13 +137,6 @@ async def test_a_limit_learned_from_a_message_that_is_refused_alone_is_forgotten
     assert (result.sent, places(result)) == (299, [place])
     assert rig.sender.limits == BatchLimits(LIMIT)
     assert result.batches <= math.ceil(300 / 7) + 5
-
-
-async def test_larger_headers_are_remembered_before_the_limit_is_lowered() -> None:
-    rig = SenderRig(queue=MemoryQueue(LIMIT, counted_extra=54), tells_headers=True)
-    result = await rig.sender.send(messages(100, 10))
-    assert rig.sender.limits == BatchLimits(LIMIT, extra_bytes=54)
-    assert result.retries == 1
 
 
 @pytest.mark.parametrize("order", Order)

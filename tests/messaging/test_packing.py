@@ -37,7 +37,6 @@ limits = st.builds(
     BatchLimits,
     st.integers(980, 1300),
     st.integers(1, 9),
-    extra_bytes=st.integers(0, 30),
     learned_bytes=st.none() | st.integers(1, 1300),
 )
 
@@ -55,8 +54,7 @@ def test_each_message_is_in_exactly_one_batch_and_no_batch_exceeds_its_limits(
         alone = messages.encoded[chunk.positions[0]].size_bytes
         several = sections + envelope_bytes(first)
         assert chunk.wire_bytes == (alone if len(chunk.positions) == 1 else several)
-        counted = chunk.wire_bytes + limits.extra_bytes * len(chunk.positions)
-        assert counted <= limits.batch_bytes or len(chunk.positions) == 1
+        assert chunk.wire_bytes <= limits.batch_bytes or len(chunk.positions) == 1
         assert 1 <= len(chunk.positions) <= limits.batch_messages
         assert len({messages.keys[p] for p in chunk.positions}) == 1
 
@@ -114,7 +112,7 @@ def test_a_message_one_byte_over_the_limit_is_too_large(surplus: int, refused: l
     load = request_of([300, LIMIT + surplus])
     assert too_large(range(2), load, BatchLimits(LIMIT)) == refused
     assert too_large(range(2), load, BatchLimits(9, message_bytes=LIMIT)) == refused
-    assert too_large(range(2), load, BatchLimits(LIMIT, extra_bytes=9, learned_bytes=99)) == refused
+    assert too_large(range(2), load, BatchLimits(LIMIT, learned_bytes=99)) == refused
 
 
 @pytest.mark.parametrize("first", ["short", "long"])
@@ -146,16 +144,10 @@ ROOM = LIMIT - envelope_bytes(Message(None, message_id="m"))
 
 
 @pytest.mark.parametrize("order", Order)
-@pytest.mark.parametrize("extra", [0, 10])
-def test_a_batch_is_filled_to_the_byte_with_the_extra_bytes_of_each_message(
-    order: Order, extra: int
-) -> None:
-    full = of_sizes(400, ROOM - 400 - 2 * extra)
-    (chunk,) = packed(full, BatchLimits(LIMIT, extra_bytes=extra), order)
-    assert chunk.wire_bytes + 2 * extra == LIMIT
-    assert len(packed(full, BatchLimits(LIMIT, extra_bytes=extra + 1), order)) == 2
-    over = of_sizes(401, ROOM - 400 - 2 * extra)
-    assert len(packed(over, BatchLimits(LIMIT, extra_bytes=extra), order)) == 2
+def test_a_batch_is_filled_to_the_byte(order: Order) -> None:
+    (chunk,) = packed(of_sizes(400, ROOM - 400), BatchLimits(LIMIT), order)
+    assert chunk.wire_bytes == LIMIT
+    assert len(packed(of_sizes(401, ROOM - 400), BatchLimits(LIMIT), order)) == 2
 
 
 def test_in_free_order_the_rest_of_a_batch_is_filled_with_smaller_messages() -> None:

@@ -37,8 +37,7 @@ LEVELS = {
 
 @dataclass(frozen=True, slots=True)
 class BreakerSnapshot:
-    """A breaker's row as it was read. ``read_at`` is the store's time; ``version`` is the row's
-    ETag or version number, or None if there is no row yet."""
+    """A breaker's row as read, at the store's time; ``version`` is None if there is no row yet."""
 
     breaker: Breaker
     read_at: datetime
@@ -68,11 +67,8 @@ class BreakerStore:
         return BreakerSnapshot(breaker, page.read_at, page.first and page.first.version)
 
     async def replace(self, seen: BreakerSnapshot, breaker: Breaker) -> BreakerSnapshot:
-        """Write the row.
-
-        Raises RowChanged if the stored row no longer has ``seen.version``. The cause may also
-        be an earlier attempt of this same call that was written although its reply was lost.
-        """
+        """Write the row. Raises RowChanged if the stored row no longer has ``seen.version``,
+        perhaps because of an earlier attempt of this call whose reply was lost."""
         row = BreakerRow(str(breaker.mode), encode_breaker(breaker))
         new = await self._rows.write(self._place, [Put(BREAKER, row, seen.version)])
         assert new is not None
@@ -85,15 +81,12 @@ class BreakerStore:
         await self._purge(tally.bucket_start - TALLIES_KEPT)
 
     async def tallies(self, since: datetime) -> Sequence[Tally]:
-        """The rows of all instances whose bucket began at ``since`` or later, in any order. Rows
-        that are older than the newest bucket by more than ``TALLIES_KEPT`` may be gone.
-        """
+        """All instances' rows whose bucket began at ``since`` or later. Old ones may be gone."""
         page = await self._rows.read(TALLY, self._place, since=since)
         # Not every engine compares microseconds.
         return [row.value for row in page.rows if row.value.bucket_start >= since]
 
     async def _purge(self, before: datetime) -> None:
-        """Delete the tallies of all instances from before this time, once in a while."""
         if self._purged_before is not None and before < self._purged_before + TALLIES_KEPT:
             return
         self._purged_before = before
@@ -108,7 +101,7 @@ def encode_breaker(breaker: Breaker) -> str:
 
 
 def decode_breaker(text: Any) -> Breaker:
-    """Parse the row. Raises RowUnreadable, after which an operator must decide what to do."""
+    """Parse the row. Raises RowUnreadable."""
     try:
         return _breaker(text)
     except (AttributeError, KeyError, TypeError, ValueError) as error:

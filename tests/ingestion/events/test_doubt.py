@@ -65,7 +65,7 @@ class Hub:
             self.store, MemoryHubReader(), handle, stream, writer, self.retry, task_runner(3)
         )
         client = BreakerClient(
-            f"i{partition_id}", self.breakers, self, self.rule, elapsed=self.elapsed
+            f"i{partition_id}", self.breakers, self.announce, self.rule, elapsed=self.elapsed
         )
         return PartitionPipeline(made, client, self, self.elapsed)
 

@@ -13,19 +13,20 @@ from azure.storage.queue.aio import QueueClient
 from local.azurite import Azurite
 from shared.autoscaling.messages import decode_samples
 from shared.azure.queues import StorageQueueSender
-from shared.ingestion.decoding.readings import Decoded, DecodedReading, to_effect
+from shared.ingestion.decoding.readings import Decoded, to_effect
 from shared.ingestion.errors import DependencyDown, SentInPart
 from shared.ingestion.events import outbox
 from shared.ingestion.events.process_batch import process_batch
 from shared.ingestion.model import OutboxMessage, Stream, split
 from shared.settings.connections import StorageConnection
+from shared.values.measurements import Metric, MetricValue
 from shared.values.samples import METRICS_OF_A_MESSAGE_MAX
 from tests.ingestion.events.test_process_batch import Rig
 from tests.ingestion.flows import STREAM, events
 from tests.storage.faulty_network import Fault, Network
 
 AT = datetime(2026, 3, 1, 12, tzinfo=UTC)
-READINGS = [DecodedReading(f"plan-{n % 2}", f"m{n}", AT, n) for n in range(40)]
+READINGS = [Metric(f"plan-{n % 2}", f"m{n}", MetricValue(AT, n)) for n in range(40)]
 
 
 def queue_sender(azurite: Azurite) -> tuple[StorageQueueSender, str]:
