@@ -12,30 +12,21 @@ from struct import Struct
 from typing import Any
 
 from shared.messaging.model import EncodedMessage, UnsendableMessage
-from shared.values.messages import NAMED_MAX, Body, Message, Rows, Scalar
+from shared.values.messages import NAMED_MAX, Message, Scalar
 from shared.values.text import quoted
 
 NULL = b"\x40"
 HEADER, ANNOTATIONS, PROPERTIES = b"\x00\x53\x70", b"\x00\x53\x72", b"\x00\x53\x73"
-APPLICATION_PROPERTIES, DATA, SEQUENCE = b"\x00\x53\x74", b"\x00\x53\x75", b"\x00\x53\x76"
+APPLICATION_PROPERTIES, DATA = b"\x00\x53\x74", b"\x00\x53\x75"
 SCHEDULED_KEY = b"\xa3\x1cx-opt-scheduled-enqueue-time"
 PARTITION_KEY = b"\xa3\x13x-opt-partition-key"
-RESERVED_ANNOTATIONS = frozenset(
-    {
-        "x-opt-scheduled-enqueue-time",
-        "x-opt-partition-key",
-        "x-opt-enqueued-time",
-        "x-opt-locked-until",
-    }
-)
-"""Annotations that only the fields of a message or the broker may set."""
 
 ID_LENGTH_MAX = 128
 EXPIRY_MAX_MS = 253_402_243_199_000
 """A time in the year 9999, the latest expiry that the client writes."""
 
 TTL_SECONDS_MAX = (2**32 - 1) // 1000
-LIST_8, LIST_32, EMPTY_LIST = b"\xc0", b"\xd0", b"\x45"
+LIST_8, LIST_32 = b"\xc0", b"\xd0"
 MAP_8, MAP_32 = b"\xc1", b"\xd1"
 
 _uint32 = Struct(">I").pack
@@ -51,7 +42,7 @@ def _prefixes(start: bytes) -> tuple[bytes, ...]:
 
 
 STRING_8, SYMBOL_8 = _prefixes(b"\xa1"), _prefixes(b"\xa3")
-BINARY_8, DATA_8 = _prefixes(b"\xa0"), _prefixes(DATA + b"\xa0")
+DATA_8 = _prefixes(DATA + b"\xa0")
 SMALL_INT = tuple(b"\x54" + bytes((number & 0xFF,)) for number in range(-128, 128))
 PROPERTIES_8 = tuple(PROPERTIES + LIST_8 + bytes((size + 1, 13)) for size in range(255))
 
@@ -87,18 +78,19 @@ def _problems(messages: Sequence[Message], created_ms: int) -> str:
 def encode(message: Message, created_ms: int) -> tuple[bytes, bytes]:
     """The encoded message in two parts, of which a body of bytes is the second. ``created_ms`` is
     since 1970; a message with a time to live carries it. Raises UnsendableMessage."""
-    body, message_id, session_id, partition_key, *texts, ttl, scheduled, values, others = message
+    body, message_id, session_id, partition_key, *texts, ttl, scheduled, values = message
     header, times = NO_LIFETIME if ttl is None else _lifetime(message, created_ms)
     annotations = b""
-    if partition_key is not None or scheduled is not None or others:
+    if partition_key is not None or scheduled is not None:
         annotations = _annotations(message)
     properties = _properties(message_id, session_id, texts, times)
     if values:
         properties += APPLICATION_PROPERTIES + _map(values)
     before = header + annotations + properties
-    if type(body) is bytes:
-        return before + _data_start(len(body)), body
-    return before + _body(body), b""
+    if body is None:
+        return before, b""
+    octets = body.encode() if isinstance(body, str) else body
+    return before + _data_start(len(octets)), octets
 
 
 NO_LIFETIME = (b"", NULL + NULL)
@@ -148,9 +140,6 @@ def _lifetime(message: Message, created_ms: int) -> tuple[bytes, bytes]:
 
 
 def _annotations(message: Message) -> bytes:
-    others = message.annotations or {}
-    if reserved := RESERVED_ANNOTATIONS.intersection(others):
-        raise UnsendableMessage(f"annotation {min(reserved)} is reserved: remove it")
     pairs = []
     if message.scheduled_at is not None:
         pairs += [SCHEDULED_KEY, _timestamp(message.scheduled_at)]
@@ -158,23 +147,11 @@ def _annotations(message: Message) -> bytes:
         if message.session_id is not None and message.session_id != message.partition_key:
             raise UnsendableMessage("partition_key must be the session_id if both are set")
         pairs += [PARTITION_KEY, _id(message.partition_key)]
-    for key, value in others.items():
-        pairs += [_symbol(key), _value(value)]
-    return ANNOTATIONS + _compound(MAP_8, MAP_32, pairs)
+    return ANNOTATIONS + _map_of(pairs)
 
 
 def _data_start(octets: int) -> bytes:
     return DATA_8[octets] if octets < 256 else DATA + b"\xb0" + _uint32(octets)
-
-
-def _body(body: Body) -> bytes:
-    if isinstance(body, str):
-        return _body(body.encode())
-    if isinstance(body, tuple):
-        return b"".join([_body(section) for section in body])
-    if isinstance(body, Rows):
-        return b"".join([SEQUENCE + _value(row) for row in body.rows])
-    return b"" if body is None else _data_start(len(body)) + body
 
 
 def _map(values: Mapping[str, Scalar]) -> bytes:
@@ -183,15 +160,15 @@ def _map(values: Mapping[str, Scalar]) -> bytes:
         pairs.append(_key(key))
         encoder = SCALARS.get(type(value))
         pairs.append(encoder(value) if encoder else _scalar(value))
-    return _compound(MAP_8, MAP_32, pairs)
+    return _map_of(pairs)
 
 
-def _compound(small: bytes, large: bytes, items: list[bytes]) -> bytes:
+def _map_of(items: list[bytes]) -> bytes:
     content = b"".join(items)
     size, count = len(content), len(items)
     if size < 255 and count <= 255:
-        return small + bytes((size + 1, count)) + content
-    return large + _size_and_count(size + 4, count) + content
+        return MAP_8 + bytes((size + 1, count)) + content
+    return MAP_32 + _size_and_count(size + 4, count) + content
 
 
 def _id(text: str) -> bytes:
@@ -216,11 +193,9 @@ def _key(text: str) -> bytes:
 
 @lru_cache(1024)
 def _symbol(text: str) -> bytes:
-    """A content type or the name of an annotation. AMQP 1.0 symbols are ASCII (types, 1.6.20)."""
+    """A content type. AMQP 1.0 symbols are ASCII (types, 1.6.20)."""
     if not text.isascii():
-        raise UnsendableMessage(
-            f"{quoted(text)} must be ASCII, as a content type or the name of an annotation"
-        )
+        raise UnsendableMessage(f"{quoted(text)} must be ASCII, as a content type")
     octets = text.encode()
     size = len(octets)
     return SYMBOL_8[size] + octets if size < 256 else b"\xb3" + _uint32(size) + octets
@@ -232,11 +207,6 @@ def _bytes_as_string(octets: bytes) -> bytes:
         return _string(octets.decode())
     except UnicodeDecodeError as error:
         raise UnsendableMessage("bytes in a property must be UTF-8") from error
-
-
-def _binary(octets: bytes) -> bytes:
-    size = len(octets)
-    return BINARY_8[size] + octets if size < 256 else b"\xb0" + _uint32(size) + octets
 
 
 def _whole(number: int) -> bytes:
@@ -274,15 +244,3 @@ def _scalar(value: object) -> bytes:
         if kind in SCALARS:
             return SCALARS[kind](value)
     raise UnsendableMessage(f"AMQP has no type for {type(value).__name__}")
-
-
-def _value(value: object) -> bytes:
-    """A scalar, or a list or map of values. Unlike in properties, bytes stay bytes."""
-    if isinstance(value, bytes):
-        return _binary(value)
-    if isinstance(value, list):
-        return _compound(LIST_8, LIST_32, [_value(v) for v in value]) if value else EMPTY_LIST
-    if isinstance(value, dict):
-        pairs = [_value(part) for pair in value.items() for part in pair]
-        return _compound(MAP_8, MAP_32, pairs)
-    return _scalar(value)

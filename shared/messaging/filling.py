@@ -9,7 +9,7 @@ from azure.servicebus import ServiceBusMessageBatch
 from azure.servicebus.amqp import AmqpAnnotatedMessage, AmqpMessageHeader, AmqpMessageProperties
 
 from shared.messaging.model import Batch
-from shared.values.messages import Message, Rows, Scalar
+from shared.values.messages import Message, Scalar
 
 BODY = 5
 """Index of the data sections among the sections of a message."""
@@ -31,12 +31,12 @@ def fill(filled: ServiceBusMessageBatch, batch: Batch) -> None:
 
 def client_message(message: Message) -> AmqpAnnotatedMessage:
     """The same message for the client, which sends a single one itself."""
-    annotations = {key: _typed(value) for key, value in (message.annotations or {}).items()}
+    annotations = {SCHEDULED_KEY: message.scheduled_at, PARTITION_KEY: message.partition_key}
     values = {key: _typed(value) for key, value in (message.application_properties or {}).items()}
     converted = AmqpAnnotatedMessage(
         application_properties=values or None,
-        annotations={**_own_annotations(message), **annotations} or None,
-        **_body(message),
+        annotations={k: each for k, each in annotations.items() if each is not None} or None,
+        **{"value_body" if message.body is None else "data_body": message.body},
     )
     if message.time_to_live is not None:
         milliseconds = int(message.time_to_live.total_seconds()) * 1000
@@ -52,20 +52,6 @@ def client_message(message: Message) -> AmqpAnnotatedMessage:
         reply_to_group_id=message.reply_to_session_id,
     )
     return converted
-
-
-def _own_annotations(message: Message) -> dict[Any, Any]:
-    own = {SCHEDULED_KEY: message.scheduled_at, PARTITION_KEY: message.partition_key}
-    return {key: value for key, value in own.items() if value is not None}
-
-
-def _body(message: Message) -> dict[str, Any]:
-    body = message.body
-    if isinstance(body, Rows):
-        return {"sequence_body": list(body.rows)}
-    if body is None:
-        return {"value_body": None}
-    return {"data_body": list(body) if isinstance(body, tuple) else body}
 
 
 def _typed(value: Scalar) -> Any:
