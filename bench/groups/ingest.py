@@ -110,7 +110,7 @@ def _line() -> PartitionPipeline:
     client = BreakerClient(
         "bench", BreakerStore(MemoryRows(lambda: NOW), "bench"), _Nobody().announce
     )
-    return PartitionPipeline(consumer, client, _Nobody(), time.perf_counter)
+    return PartitionPipeline(consumer, client, _Nobody().send, time.perf_counter)
 
 
 def _batch(number: int) -> list[Event]:

@@ -175,7 +175,7 @@ async def replay_range(
     if not send:
         consumer = replace(consumer, handle=without_messages(consumer.handle))
     numbers = ReplayRange(from_sequence, from_time, to_sequence)
-    replayed = await replay(consumer, numbers, pipeline.sender if send else None, _say_progress)
+    replayed = await replay(consumer, numbers, pipeline.send if send else None, _say_progress)
     return view.replayed(replayed), tables.replay
 
 
@@ -292,8 +292,8 @@ async def redrive_dead_letters(  # noqa: PLR0913  a parameter is an option
         await _check_rules(app, ignore=own_rules)
         return await _apply(app, query, partial(_into_the_pipeline, app))
     store, reader = app.ingestion.store, app.ingestion.hub
-    sender = app.ingestion.dead_letter_queue(connection, to_queue)
-    return await _apply(app, query, lambda chunk: forward(store, reader, sender, chunk))
+    send = app.ingestion.dead_letter_queue(connection, to_queue)
+    return await _apply(app, query, lambda chunk: forward(store, reader, send, chunk))
 
 
 def _place(hub: str | None, group: str | None, partition: str | None) -> Place:

@@ -77,22 +77,12 @@ class PartitionReceiver(Protocol):
 # --- the queues ---
 
 
-class OutboxSender(Protocol):
-    """Sends outgoing messages to their destination."""
-
-    async def send(self, messages: Sequence[OutboxMessage]) -> None:
-        """Send all messages. Raises SentInPart with those that were sent. After any other error
-        each may have been sent; receivers recognize repetitions by their ids."""
-        ...
-
-
-class DeadLetterSender(Protocol):
-    """Sends dead letters to a queue for operators or another app."""
-
-    async def send(self, letters: Sequence[StoredDeadLetter]) -> Mapping[int, str]:
-        """Send all, each under an id of its own. Returns the places that the queue refuses, with
-        the reasons. Raises SendingFailed, after which any may have been sent."""
-        ...
+SendMessages = Callable[[Sequence[OutboxMessage]], Awaitable[None]]
+"""Sends all messages. Raises SentInPart with those that were sent. After any other error each may
+have been sent; receivers recognize repetitions by their ids."""
+SendDeadLetters = Callable[[Sequence[StoredDeadLetter]], Awaitable[Mapping[int, str]]]
+"""Sends all, each under an id of its own, to a queue for operators or another app. Returns the
+places that the queue refuses, with the reasons. Raises SendingFailed: any may have been sent."""
 
 
 # --- the breaker ---

@@ -31,12 +31,16 @@ def fill(filled: ServiceBusMessageBatch, batch: Batch) -> None:
 
 def client_message(message: Message) -> AmqpAnnotatedMessage:
     """The same message for the client, which sends a single one itself."""
-    annotations = {SCHEDULED_KEY: message.scheduled_at, PARTITION_KEY: message.partition_key}
+    body: Any = {"value_body" if message.body is None else "data_body": message.body}
+    annotations: dict[Any, Any] = {
+        SCHEDULED_KEY: message.scheduled_at,
+        PARTITION_KEY: message.partition_key,
+    }
     values = {key: _typed(value) for key, value in (message.application_properties or {}).items()}
     converted = AmqpAnnotatedMessage(
         application_properties=values or None,
         annotations={k: each for k, each in annotations.items() if each is not None} or None,
-        **{"value_body" if message.body is None else "data_body": message.body},
+        **body,
     )
     if message.time_to_live is not None:
         milliseconds = int(message.time_to_live.total_seconds()) * 1000

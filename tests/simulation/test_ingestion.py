@@ -303,7 +303,7 @@ class World:
             lambda: f"t{next(self.txids)}",
         )
         return PartitionPipeline(
-            consumer, client, Sender(self, client.instance), self.elapsed, self.beside
+            consumer, client, Sender(self, client.instance).send, self.elapsed, self.beside
         )
 
     # --- the host

@@ -503,7 +503,9 @@ class World:
             self.begun.pop((instance.name, lease.partition_id, lease.epoch, key), None)
         await process_batch(events, consumer)
         with failing_as(ConnectionError("queue")):
-            await outbox.send_messages(consumer.stream, self.store, self, consumer.leases, limit=20)
+            await outbox.send_messages(
+                consumer.stream, self.store, self.send, consumer.leases, limit=20
+            )
 
     def _consumer(self, instance: Instance, lease: Ownership) -> Consumer:
         """A process keeps the consumer of each lease, and with it what the consumer remembers."""

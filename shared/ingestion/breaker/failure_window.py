@@ -60,27 +60,14 @@ def bucket_start(now: datetime, bucket_seconds: int) -> datetime:
     return datetime.fromtimestamp(seconds, UTC)
 
 
-def count(
-    tally: Tally | None,
-    instance: str,
-    now: datetime,
-    rule: TripRule,
-    successes: int = 0,
-    failures: int = 0,
-    slow: int = 0,
-    last_error: str = "",
-) -> Tally:
-    """The tally with a batch's calls added, or a new one if the bucket is over."""
-    start = bucket_start(now, rule.bucket_seconds)
-    if tally is None or tally.bucket_start != start:
-        tally = Tally(start, instance)
-    return Tally(
-        start,
-        instance,
-        tally.successes + successes,
-        tally.failures + failures,
-        tally.slow + slow,
-        storable(last_error[:ERROR_CHARACTERS_MAX]) or tally.last_error,
+def count(tally: Tally, successes: int, failures: int, slow: int, last_error: str = "") -> Tally:
+    """The tally with a batch's calls added."""
+    return replace(
+        tally,
+        successes=tally.successes + successes,
+        failures=tally.failures + failures,
+        slow=tally.slow + slow,
+        last_error=storable(last_error[:ERROR_CHARACTERS_MAX]) or tally.last_error,
     )
 
 

@@ -16,7 +16,7 @@ from shared.ingestion.errors import (
 )
 from shared.ingestion.failure_cause import Outages, classify, is_worth_retrying
 from shared.ingestion.model import Effect, Stream
-from shared.ingestion.ports import DeadLetterSender, Handler, HubReader
+from shared.ingestion.ports import Handler, HubReader, SendDeadLetters
 from shared.ingestion.store.events import EventStore, StoredDeadLetter
 from shared.values.concurrency import Retrying
 
@@ -81,7 +81,7 @@ class Redriver:
 async def forward(
     store: EventStore,
     hub: HubReader,
-    sender: DeadLetterSender,
+    send: SendDeadLetters,
     letters: Sequence[StoredDeadLetter],
 ) -> DeadLetterResult:
     """Send dead letters to another queue, then remove those that it took. After a crash in between,
@@ -94,7 +94,7 @@ async def forward(
             outcome.failed.append((stored, str(error)))
         else:
             ready.append(replace(stored, letter=replace(stored.letter, body=event.body)))
-    refused = await sender.send(ready)
+    refused = await send(ready)
     outcome.failed += [(ready[place], reason) for place, reason in refused.items()]
     sent = [stored for place, stored in enumerate(ready) if place not in refused]
     outcome.add(await purge(store, sent))

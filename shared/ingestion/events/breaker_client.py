@@ -115,8 +115,8 @@ class BreakerClient:
     ) -> None:
         """Count calls, in memory, in the bucket that contains ``now``, by the store's clock."""
         start = bucket_start(now, self.rule.bucket_seconds)
-        known, calls = self.counted.get(start), (successes, failures, slow)
-        tally = count(known, self.instance, now, self.rule, *calls, last_error)
+        known = self.counted.get(start) or Tally(start, self.instance)
+        tally = count(known, successes, failures, slow, last_error)
         oldest = start - TALLIES_REMEMBERED
         self.counted = {at: each for at, each in self.counted.items() if at >= oldest}
         self.counted[start] = self.unwritten[start] = tally

@@ -18,7 +18,7 @@ from shared.ingestion.events.breaker_client import BreakerClient
 from shared.ingestion.events.doubt import Evidence, doubted, evidence
 from shared.ingestion.events.process_batch import Consumer, Report
 from shared.ingestion.model import Effect, Event
-from shared.ingestion.ports import Handler, OutboxSender
+from shared.ingestion.ports import Handler, SendMessages
 from shared.ingestion.store.rows import REASON_LENGTH_MAX
 from shared.values.concurrency import WithHeartbeat, without_heartbeat
 
@@ -40,7 +40,7 @@ class PartitionPipeline:
 
     consumer: Consumer
     breaker: BreakerClient
-    sender: OutboxSender
+    send: SendMessages
     elapsed: Callable[[], float]
     with_heartbeat: WithHeartbeat = without_heartbeat
     seconds_max: float = math.inf
@@ -320,7 +320,7 @@ async def send_outbox(pipeline: PartitionPipeline) -> int:
     """Send the messages of this process, and those that other processes left behind."""
     consumer = pipeline.consumer
     return await outbox.send_messages(
-        consumer.stream, consumer.store, pipeline.sender, consumer.leases
+        consumer.stream, consumer.store, pipeline.send, consumer.leases
     )
 
 

@@ -13,7 +13,7 @@ from datetime import timedelta
 
 from shared.ingestion.errors import RowChanged, SentInPart
 from shared.ingestion.model import Effect, OutboxMessage, Stream, split
-from shared.ingestion.ports import OutboxSender
+from shared.ingestion.ports import SendMessages
 from shared.ingestion.store.events import EventStore, StoredMessage
 from shared.values.leases import is_held
 from shared.values.messages import TextsNotSent
@@ -25,20 +25,17 @@ LIMIT = 100
 """How many messages are sent at a time, in less than half of the lease."""
 
 
-@dataclass(frozen=True, slots=True)
-class OutboxQueue:
-    """An OutboxSender that sends to one queue. ``send_texts`` raises TextsNotSent."""
-
-    send_texts: Callable[[Sequence[str]], Awaitable[None]]
-
-    async def send(self, messages: Sequence[OutboxMessage]) -> None:
-        texts = [(place, text) for place, each in enumerate(messages) for text in split(each.body)]
-        try:
-            await self.send_texts([text for _, text in texts])
-        except TextsNotSent as error:
-            unsent = {place for n, (place, _) in enumerate(texts) if n not in error.sent}
-            sent = frozenset(range(len(messages))) - unsent
-            raise SentInPart(str(error), sent) from error
+async def send_to_queue(
+    send_texts: Callable[[Sequence[str]], Awaitable[None]], messages: Sequence[OutboxMessage]
+) -> None:
+    """See SendMessages. ``send_texts`` sends to one queue, and raises TextsNotSent."""
+    texts = [(place, text) for place, each in enumerate(messages) for text in split(each.body)]
+    try:
+        await send_texts([text for _, text in texts])
+    except TextsNotSent as error:
+        unsent = {place for n, (place, _) in enumerate(texts) if n not in error.sent}
+        sent = frozenset(range(len(messages))) - unsent
+        raise SentInPart(str(error), sent) from error
 
 
 @dataclass(slots=True)
@@ -85,7 +82,7 @@ class OutboxLeases:
 async def send_messages(
     stream: Stream,
     store: EventStore,
-    sender: OutboxSender,
+    send: SendMessages,
     leases: OutboxLeases,
     limit: int = LIMIT,
 ) -> int:
@@ -98,7 +95,7 @@ async def send_messages(
     try:
         while leases.again:
             leases.again = False
-            sent_now = await _send_some(stream, store, sender, leases, limit)
+            sent_now = await _send_some(stream, store, send, leases, limit)
             leases.again = leases.again or sent_now == limit
             sent += sent_now
     finally:
@@ -107,7 +104,7 @@ async def send_messages(
 
 
 async def _send_some(
-    stream: Stream, store: EventStore, sender: OutboxSender, leases: OutboxLeases, limit: int
+    stream: Stream, store: EventStore, send: SendMessages, leases: OutboxLeases, limit: int
 ) -> int:
     began, sequences = leases.elapsed(), list(leases.mine)
     stored = await store.outbox(stream, limit)
@@ -116,7 +113,7 @@ async def _send_some(
         return 0
     if ready:
         try:
-            await sender.send([each.message for each in ready])
+            await send([each.message for each in ready])
         except SentInPart as error:
             await store.sent(stream, [ready[place] for place in sorted(error.sent)])
             raise

@@ -13,7 +13,7 @@ from shared.ingestion.errors import NotFound
 from shared.ingestion.events import outbox
 from shared.ingestion.events.process_batch import Consumer, Report, process_batch
 from shared.ingestion.model import REPLAY_SEPARATOR, Checkpoint, Effect, Event, Gap, Span, Stream
-from shared.ingestion.ports import Handler, HubReader, OutboxSender
+from shared.ingestion.ports import Handler, HubReader, SendMessages
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]{0,49}")
 READ_AT_ONCE = 1000
@@ -66,7 +66,7 @@ def replay_stream(stream: Stream, name: str) -> Stream:
 async def replay(
     consumer: Consumer,
     range_: ReplayRange,
-    sender: OutboxSender | None,
+    send: SendMessages | None,
     on_progress: Callable[[ReplayProgress], None] = lambda _so_far: None,
 ) -> ReplayProgress:
     """Give each event of the range an outcome in the replay's stream. Without a sender, wrap the
@@ -85,8 +85,8 @@ async def replay(
             so_far.add(await process_batch(back.events, consumer))
             on_progress(so_far)
         position = back.complete_to + 1
-        await _send(consumer, sender)
-    await _send(consumer, sender)
+        await _send(consumer, send)
+    await _send(consumer, send)
     if so_far.checkpoint is None:
         raise NotFound(
             f"the hub has no event from {range_.since or range_.first} on"
@@ -96,11 +96,11 @@ async def replay(
     return so_far
 
 
-async def _send(consumer: Consumer, sender: OutboxSender | None) -> None:
+async def _send(consumer: Consumer, send: SendMessages | None) -> None:
     """Send the messages of the replay, also those of an interrupted attempt."""
-    if sender is not None:
+    if send is not None:
         consumer.leases.lease = timedelta(0)
-        await outbox.send_messages(consumer.stream, consumer.store, sender, consumer.leases)
+        await outbox.send_messages(consumer.stream, consumer.store, send, consumer.leases)
 
 
 async def _start(

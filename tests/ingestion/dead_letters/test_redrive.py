@@ -223,7 +223,7 @@ class Queue:
 async def test_a_dead_letter_that_the_queue_refuses_stays_and_does_not_hold_back_others() -> None:
     store, queue = await store_with([1, 2, 3, 4]), Queue(refused=[1])
     letters = (await every(store))[:3]
-    outcome = await forward(store, MemoryHubReader(), queue, letters)
+    outcome = await forward(store, MemoryHubReader(), queue.send, letters)
     assert (numbers(outcome.done), queue.taken) == ([1, 3], {"hub:0:1": b"x", "hub:0:3": b"x"})
     assert [(s.letter.sequence, why) for s, why in outcome.failed] == [(2, "too large")]
     assert await left(store) == [2, 4], "what was not sent is not removed"
@@ -232,10 +232,10 @@ async def test_a_dead_letter_that_the_queue_refuses_stays_and_does_not_hold_back
 async def test_dead_letters_of_a_failed_sending_stay_and_can_be_sent_again() -> None:
     store, queue = await store_with([1, 2]), Queue(fails=True)
     with pytest.raises(SendingFailed):
-        await forward(store, MemoryHubReader(), queue, await every(store))
+        await forward(store, MemoryHubReader(), queue.send, await every(store))
     assert await left(store) == [1, 2]
     queue.fails = False
-    await forward(store, MemoryHubReader(), queue, await every(store))
+    await forward(store, MemoryHubReader(), queue.send, await every(store))
     assert (sorted(queue.taken), await left(store)) == (["hub:0:1", "hub:0:2"], [])
 
 

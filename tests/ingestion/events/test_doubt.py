@@ -67,7 +67,7 @@ class Hub:
         client = BreakerClient(
             f"i{partition_id}", self.breakers, self.announce, self.rule, elapsed=self.elapsed
         )
-        return PartitionPipeline(made, client, self, self.elapsed)
+        return PartitionPipeline(made, client, self.send, self.elapsed)
 
     def elapsed(self) -> float:
         return self.seconds

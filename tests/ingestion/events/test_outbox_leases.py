@@ -47,7 +47,7 @@ def queue() -> Queue:
 
 async def drain(rig: Rig, queue: Queue, leases: OutboxLeases | None = None) -> int:
     """Send with the leases of the process that committed, or with others."""
-    return await outbox.send_messages(STREAM, rig.store, queue, leases or rig.consumer.leases)
+    return await outbox.send_messages(STREAM, rig.store, queue.send, leases or rig.consumer.leases)
 
 
 async def another_drains(rig: Rig, queue: Queue) -> int:
@@ -58,7 +58,7 @@ async def test_the_outbox_is_sent_in_order_and_emptied(rig: Rig, queue: Queue) -
     await process_batch(events(8, 12), rig.consumer)
     leases = rig.consumer.leases
     counts = [
-        await outbox.send_messages(STREAM, rig.store, queue, leases, limit=3) for _ in range(2)
+        await outbox.send_messages(STREAM, rig.store, queue.send, leases, limit=3) for _ in range(2)
     ]
     assert (counts, leases.mine) == ([5, 0], {})
     assert queue.sent == [f"hub:0:{n}" for n in range(8, 13)]
@@ -146,13 +146,12 @@ async def test_a_second_call_leaves_its_messages_to_the_one_that_is_sending(
     leases = rig.consumer.leases
     sent: list[str] = []
 
-    class Slow:
-        async def send(self, messages: Sequence[OutboxMessage]) -> None:
-            sent.extend([message.message_id for message in messages])
-            if len(sent) == 2:
-                await process_batch(events(2, 3), rig.consumer)
-                assert await outbox.send_messages(STREAM, rig.store, self, leases) == 0
+    async def slow(messages: Sequence[OutboxMessage]) -> None:
+        sent.extend([message.message_id for message in messages])
+        if len(sent) == 2:
+            await process_batch(events(2, 3), rig.consumer)
+            assert await outbox.send_messages(STREAM, rig.store, slow, leases) == 0
 
     await process_batch(events(0, 1), rig.consumer)
-    assert await outbox.send_messages(STREAM, rig.store, Slow(), leases) == 4
+    assert await outbox.send_messages(STREAM, rig.store, slow, leases) == 4
     assert sent == [f"hub:0:{n}" for n in range(4)]
