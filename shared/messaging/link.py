@@ -26,8 +26,7 @@ from azure.servicebus.exceptions import (
 from shared.azure.amqp import amqp_options
 from shared.azure.credentials import credential_for
 from shared.azure.refusals import Access, service_bus_access
-from shared.messaging.encoder import encode_all
-from shared.messaging.filling import client_message, fill
+from shared.messaging.encoder import client_message, encode_all, fill
 from shared.messaging.model import Batch, BatchLimits, EncodedMessage
 from shared.messaging.send_state import (
     Accepted,

@@ -14,12 +14,11 @@ BATCH_MESSAGES_MAX = 4500
 
 
 class EncodedMessage(NamedTuple):
-    """A message ready to send: ``head`` and ``tail``, so that a large body is copied once."""
+    """A message ready to send."""
 
     message: Message
     size_bytes: int
-    head: bytes = b""
-    tail: bytes = b""
+    data: bytes = b""
 
 
 @dataclass(frozen=True, slots=True)
