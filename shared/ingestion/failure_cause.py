@@ -148,7 +148,6 @@ def _chain(error: BaseException) -> Iterator[BaseException]:
 
 
 def _known(error: BaseException, outages: Outages) -> FailureCause | None:
-    """The cause that the error itself shows; None if it is unknown."""
     if blames_input(error):
         return FailureCause.EVENT
     if isinstance(error, HOLDING):
@@ -175,7 +174,6 @@ def _is_named(kind: type) -> bool:
 
 
 def _by_status(error: BaseException) -> FailureCause | None:
-    """The cause that an HTTP status shows, if the error carries one as HTTP clients do."""
     response = getattr(error, "response", None)
     for holder in (error, response):
         for name in ("status_code", "status"):

@@ -18,9 +18,8 @@ from shared.messaging.model import (
     EncodedMessage,
     Progress,
     SendingStopped,
-    SendRequest,
 )
-from shared.messaging.packing import build_request
+from shared.messaging.packing import Encoded
 from shared.messaging.send_state import (
     Outcome,
     RetryBudget,
@@ -87,15 +86,15 @@ class BatchSender:
     ) -> Result:
         """Send all messages except those that the service refused, which the result names. Raises
         UnsendableMessage before anything is sent, and SendingStopped with the unsent messages."""
-        request = build_request(self.link.prepare(_identified(messages, self.new_id)))
+        encoded = self.link.prepare(_identified(messages, self.new_id))
         async with self._turn:
-            return await self._send(request, order, on_progress)
+            return await self._send(encoded, order, on_progress)
 
     async def close(self) -> None:
         await self.link.close()
 
-    async def _send(self, request: SendRequest, order: Order, on_progress: OnProgress) -> Result:
-        state = begin(request, await self._known_limits(), order)
+    async def _send(self, encoded: Encoded, order: Order, on_progress: OnProgress) -> Result:
+        state = begin(encoded, await self._known_limits(), order)
         while state.chunks:
             state = await self._step(state)
             on_progress(state.progress)

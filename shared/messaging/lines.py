@@ -83,7 +83,6 @@ def _parsed(line: str) -> Any:
 
 
 def _infinite(value: object, place: str) -> Iterator[tuple[str, float]]:
-    """The numbers that are not finite, each with its place."""
     if isinstance(value, float) and not math.isfinite(value):
         yield place, value
     elif isinstance(value, dict):

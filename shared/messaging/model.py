@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from shared.values.messages import NAMED_MAX, Message, MessagingError, Refusal, Result
+from shared.values.messages import NAMED_MAX, Message, MessagingError, Result
 from shared.values.text import listed
 
 BATCH_MESSAGES_MAX = 4500
@@ -52,20 +52,6 @@ class Chunk:
 
     positions: Sequence[int]
     wire_bytes: int
-
-
-@dataclass(frozen=True, slots=True)
-class SendRequest:
-    """Everything that one call sends. ``sections`` and ``keys`` correspond to ``encoded``."""
-
-    encoded: Sequence[EncodedMessage]
-    sections: Sequence[int]
-    """The bytes of each message inside a batch."""
-
-    keys: Sequence[str | None]
-
-    def refusal(self, position: int, reason: str) -> Refusal:
-        return Refusal(position, self.encoded[position].message.message_id, reason)
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,8 +6,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from datetime import timedelta
 
-from shared.messaging.model import Batch, BatchLimits, Chunk, Progress, SendRequest
-from shared.messaging.packing import halves, pack, too_large
+from shared.messaging.model import Batch, BatchLimits, Chunk, Progress
+from shared.messaging.packing import Encoded, halves, pack, too_large
 from shared.values.messages import Message, Order, Refusal, Result
 
 SHRINK = 0.95
@@ -79,7 +79,7 @@ class RetryBudget:
 class SendState:
     """The state of one call. The next batch to send is the first of ``chunks``."""
 
-    request: SendRequest
+    encoded: Encoded
     order: Order
     limits: BatchLimits
     chunks: tuple[Chunk, ...]
@@ -102,12 +102,11 @@ class SendState:
     @property
     def batch(self) -> Batch:
         chunk = self.chunks[0]
-        encoded = self.request.encoded
-        return Batch([encoded[position] for position in chunk.positions], chunk.wire_bytes)
+        return Batch([self.encoded[position] for position in chunk.positions], chunk.wire_bytes)
 
     @property
     def progress(self) -> Progress:
-        return Progress(self.sent, len(self.request.encoded), self.batches)
+        return Progress(self.sent, len(self.encoded), self.batches)
 
     @property
     def result(self) -> Result:
@@ -117,22 +116,25 @@ class SendState:
     @property
     def unsent(self) -> list[Message]:
         """The messages that are not known to have arrived, in the order of sending."""
-        return [self.request.encoded[position].message for position in self.waiting]
+        return [self.encoded[position].message for position in self.waiting]
 
     @property
     def unknown_names(self) -> list[str]:
-        encoded = self.request.encoded
-        return [f"#{place} ({encoded[place].message.message_id})" for place in sorted(self.unknown)]
+        named = [(place, self.encoded[place].message.message_id) for place in sorted(self.unknown)]
+        return [f"#{place} ({name})" for place, name in named]
+
+    def refusal(self, position: int, reason: str) -> Refusal:
+        return Refusal(position, self.encoded[position].message.message_id, reason)
 
     @property
     def waiting(self) -> list[int]:
         return [position for chunk in self.chunks for position in chunk.positions]
 
 
-def begin(request: SendRequest, limits: BatchLimits, order: Order) -> SendState:
+def begin(encoded: Encoded, limits: BatchLimits, order: Order) -> SendState:
     """The plan for all messages that are not too large for the link; those are refused."""
-    everything = Chunk(range(len(request.encoded)), 0)
-    return _planned_again(SendState(request, order, limits, (everything,)), limits)
+    everything = Chunk(range(len(encoded)), 0)
+    return _planned_again(SendState(encoded, order, limits, (everything,)), limits)
 
 
 def opened(state: SendState, link: BatchLimits) -> SendState:
@@ -227,12 +229,12 @@ def _refused(state: SendState, outcome: BatchRefused, budget: RetryBudget) -> Se
     chunk, *others = state.chunks
     state = replace(state, failures=0, pause_seconds=0.0, must_open=True)
     if len(chunk.positions) > 1:
-        parts = halves(chunk, state.request)
+        parts = halves(chunk, state.encoded)
         return replace(state, chunks=(*parts, *others), retries=state.retries + 1)
     return replace(
         state,
         chunks=tuple(others),
-        refused=(*state.refused, state.request.refusal(chunk.positions[0], outcome.reason)),
+        refused=(*state.refused, state.refusal(chunk.positions[0], outcome.reason)),
         unknown=state.unknown.difference(chunk.positions),
         refused_in_a_row=state.refused_in_a_row + 1,
         last_failure=f"{budget.refusals_max} messages in a row were refused: {outcome.reason}",
@@ -247,7 +249,7 @@ def _split(state: SendState) -> SendState:
     state = replace(state, retries=state.retries + 1, failures=0, pause_seconds=0.0)
     if len(chunk.positions) == 1:
         reason = f"{chunk.wire_bytes} bytes are more than the service accepts"
-        refused = state.request.refusal(chunk.positions[0], reason)
+        refused = state.refusal(chunk.positions[0], reason)
         state = replace(state, chunks=state.chunks[1:], refused=(*state.refused, refused))
         return _planned_again(state, replace(limits, learned_bytes=None))
     learned_bytes = int(min(limits.batch_bytes, chunk.wire_bytes) * SHRINK)
@@ -256,12 +258,12 @@ def _split(state: SendState) -> SendState:
 
 def _planned_again(state: SendState, limits: BatchLimits) -> SendState:
     waiting, refused = state.waiting, list(state.refused)
-    if large := set(too_large(waiting, state.request, limits)):
+    if large := set(too_large(waiting, state.encoded, limits)):
         waiting = [position for position in waiting if position not in large]
         most = limits.single_bytes
         for position in large:
-            size = state.request.encoded[position].size_bytes
+            size = state.encoded[position].size_bytes
             reason = f"{size} bytes; the link accepts messages of at most {most} bytes"
-            refused.append(state.request.refusal(position, reason))
-    chunks = pack(waiting, state.request, limits, state.order)
+            refused.append(state.refusal(position, reason))
+    chunks = pack(waiting, state.encoded, limits, state.order)
     return replace(state, limits=limits, chunks=tuple(chunks), refused=tuple(refused))

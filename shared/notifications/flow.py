@@ -122,7 +122,6 @@ async def _all_sent(
 
 
 async def _succeeds(step: Awaitable[None], news: News) -> bool:
-    """Send a notification or record it, which follows."""
     try:
         await step
     except NotificationConflict:

@@ -184,7 +184,6 @@ class Table:
         await self._client.close()
 
     async def _write(self, operation: RowOperation) -> str:
-        """Execute one operation, and return the new version of the row."""
         answer = await self._answer(operation.request(self._table_url), operation.row)
         return str(answer.headers.get("ETag", ""))
 

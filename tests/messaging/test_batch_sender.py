@@ -15,7 +15,6 @@ from local.twins.messaging import Fault, MemoryLink, MemoryQueue
 from shared.messaging.batch_sender import BatchSender
 from shared.messaging.encoder import encode_all
 from shared.messaging.model import Batch, BatchLimits, SendingStopped, UnsendableMessage
-from shared.messaging.packing import build_request
 from shared.messaging.send_state import (
     Accepted,
     BatchRefused,
@@ -339,7 +338,7 @@ async def test_concurrent_calls_take_turns() -> None:
 @pytest.mark.parametrize("outcome", [Accepted(), BatchRefused("no")])
 def test_a_message_whose_fate_is_known_is_named_as_unknown_no_longer(outcome: Outcome) -> None:
     messages = [Message(b"a", message_id="a"), Message(b"b", message_id="b")]
-    state = begin(build_request(encode_all(messages, 0)), BatchLimits(LIMIT, 1), Order.KEPT)
+    state = begin(encode_all(messages, 0), BatchLimits(LIMIT, 1), Order.KEPT)
     assert len(state.chunks) == 2
     lost = advance(state, Disconnected("gone"), RetryBudget(), began=5)
     assert (lost.unknown_names, lost.unknown_since) == (["#0 (a)"], 5)
@@ -356,6 +355,6 @@ def test_a_message_whose_fate_is_known_is_named_as_unknown_no_longer(outcome: Ou
 def test_sending_stops_with_the_last_refusal_or_failure_that_is_allowed(
     refused: int, failures: int, stops: bool
 ) -> None:
-    state = begin(build_request(encode_all(messages(1, 10), 0)), BatchLimits(LIMIT), Order.KEPT)
+    state = begin(encode_all(messages(1, 10), 0), BatchLimits(LIMIT), Order.KEPT)
     tried = replace(state, refused_in_a_row=refused, failures=failures)
     assert exhausted(tried, RetryBudget(failures_max=4, refusals_max=3)) is stops

@@ -143,7 +143,6 @@ class HandlerCalls:
         self.last_error = f"{type(error).__name__}: {error}"
 
     def _end(self, began: float) -> float:
-        """Record that a call has ended, before its result is counted."""
         now = self.pipeline.elapsed()
         if now >= self.bucket_ends:
             self.count()
@@ -183,7 +182,6 @@ class HandlerCalls:
             log.warning("[batch_stopped] %s: the breaker is %s", name, admission.reason)
 
     async def _mark(self, now: float) -> None:
-        """Record that the stream is being worked on, and log it once a minute."""
         await self.pipeline.consumer.store.mark_at_work(self.pipeline.consumer.stream)
         self.mark_due, self.marks = now + WORK_MARK_SECONDS, self.marks + 1
         if self.marks % MARKS_PER_LOG_LINE == 0:
@@ -231,7 +229,6 @@ class HandlerCalls:
         await self._report_end()
 
     async def _evidence(self) -> Evidence:
-        """What is known about the event that the last batch left in doubt."""
         doubt, breaker = self.pipeline.consumer.remembered.doubt, self.pipeline.breaker
         others_succeeded = doubt is not None and await breaker.succeeded_since(doubt.since)
         return evidence(

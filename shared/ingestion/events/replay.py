@@ -97,7 +97,6 @@ async def replay(
 
 
 async def _send(consumer: Consumer, send: SendMessages | None) -> None:
-    """Send the messages of the replay, also those of an interrupted attempt."""
     if send is not None:
         consumer.leases.lease = timedelta(0)
         await outbox.send_messages(consumer.stream, consumer.store, send, consumer.leases)

@@ -93,7 +93,6 @@ async def _is_at_work(pipeline: PartitionPipeline) -> bool:
 
 
 async def _progress(pipeline: PartitionPipeline) -> StreamProgress | None:
-    """The stream's progress; None if the stream has no checkpoint yet."""
     consumer = pipeline.consumer
     saved = await consumer.store.load(consumer.stream)
     hub = await consumer.hub.state(consumer.stream)

@@ -63,7 +63,6 @@ def decode_message(buffer: memoryview) -> Message:
 
 
 def _end(buffer: memoryview, at: int) -> int:
-    """The end of the value that begins at ``at``."""
     code = buffer[at]
     if code == 0:  # a descriptor and a value
         return _end(buffer, _end(buffer, at + 1))

@@ -56,7 +56,6 @@ def _body(data: EventData) -> tuple[bytes, str]:
 
 
 def _form(value: object) -> str:
-    """The AMQP type of a value."""
     names = {type(None): "null", bool: "boolean", int: "number", float: "number", dict: "map"}
     names |= {AmqpTime: "timestamp", Undecoded: "value that the client cannot decode"}
     return names.get(type(value), type(value).__name__.lower())

@@ -162,7 +162,6 @@ class BreakerController:
         )
 
     async def _change(self, change: Callable[[BreakerSnapshot], Breaker | None]) -> Breaker:
-        """Apply a change unless it is None, and return the breaker."""
         for _ in range(RACES_MAX):
             seen = await self.breakers.load()
             after = change(seen)

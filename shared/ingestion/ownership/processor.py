@@ -19,11 +19,9 @@ from shared.ingestion.errors import HubUnavailable, IngestionError, RowChanged, 
 from shared.ingestion.model import Ownership, OwnershipClaim
 from shared.ingestion.ownership.load_balancing import (
     BalancingTimes,
-    Choice,
     OwnershipView,
     plan,
     release,
-    rendezvous,
 )
 from shared.ingestion.ports import HubPartitions
 from shared.ingestion.store.owners import OwnershipStore
@@ -53,16 +51,13 @@ class Balancer:
     hub: HubPartitions
     epoch_of: Callable[[str], Awaitable[int]]
     times: BalancingTimes = field(default_factory=BalancingTimes)
-    choose: Choice = rendezvous
     run_tasks: TaskRunner = field(default_factory=lambda: task_runner(AT_ONCE_MAX))
 
     async def cycle(self) -> OwnedPartitions:
         """Renew rows and claim partitions. Raises StoreUnavailable and HubUnavailable."""
         ids = await self.hub.partition_ids()
         seen = await self.store.owners()
-        planned = plan(
-            OwnershipView(ids, seen.rows), self.me, seen.read_at, self.times, self.choose
-        )
+        planned = plan(OwnershipView(ids, seen.rows), self.me, seen.read_at, self.times)
         mine = {row.partition_id: row for row in planned.keep}
         await self._all([partial(self._renew, each, mine) for each in planned.renewals])
         kept = set(mine)

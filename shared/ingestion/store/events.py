@@ -231,7 +231,6 @@ class EventStore:
         return await self._rows.purge(EFFECT, stream.place, up_to, limit)
 
     async def _end(self, stored: StoredDeadLetter, effects: Sequence[Effect]) -> None:
-        """Delete the dead letter, and write the effects that replace it."""
         writes = [Remove(DEAD, stored.letter, stored.version), *effect_writes(effects)]
         await self._write(stored.stream, writes, effects)
 

@@ -142,7 +142,6 @@ def store_errors(what: str) -> Iterator[None]:
 
 
 def _is_refusal(error: DBAPIError) -> bool:
-    """Whether the database refused the login, or the login lacks a right."""
     text, state = str(error.orig), str(getattr(error.orig, "sqlstate", None) or "")
     return state in REFUSED_STATES or REFUSED_TEXTS.search(text) is not None
 
