@@ -9,9 +9,9 @@ from typing import Any
 from shared.notifications.ports import NotificationConflict, NotificationHistory, SourceProgress
 from shared.notifications.selection import Key, Notification, NotificationRecord
 from shared.settings.connections import StorageConnection
-from shared.storage.row_values import UNIX_START, properties, value_of, zoned
 from shared.storage.tables import RowConflict, Table, key, long_fields, long_of
 from shared.values.redaction import redacting
+from shared.values.row_values import UNIX_START, properties, value_of, zoned
 
 TABLE_NAME = "Notifications"
 LOOK = "!look"

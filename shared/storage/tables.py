@@ -33,13 +33,12 @@ from shared.storage.table_requests import (
     versions,
 )
 from shared.values.redaction import redacting
+from shared.values.row_values import TEXT_LENGTH_MAX
 
 TRANSACTION_ROWS_MAX = 100
 PAGE_ROWS_MAX = 1000
 NEXT = ("NextPartitionKey", "NextRowKey")
 MARK = "mark"
-TEXT_LENGTH_MAX = 16_000
-"""The most characters in one property of 64 KiB in UTF-16, at up to two units each."""
 BYTES_MAX = 60_000
 CONFLICTS = (404, 409, 412)
 """HTTP statuses for a row that is gone, that already exists, or that changed."""

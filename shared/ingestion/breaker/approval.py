@@ -9,12 +9,12 @@ import binascii
 import hashlib
 import hmac
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any
 
 from shared.ingestion.errors import IngestionError
+from shared.values.row_values import checked
 
 KEY_BYTES_MIN = 32
 TOKEN_CHARACTERS_MAX = 2048
@@ -64,7 +64,7 @@ def verify(
     good = [hmac.compare_digest(_signature(key, payload), signature) for key in keys]
     if not any(good):
         raise TokenRefused("the link was not signed by this app")
-    approval = Approval(**known_fields(Approval, json.loads(payload)))
+    approval: Approval = checked(Approval, json.loads(payload), "the approval")
     if approval.breaker != breaker:
         raise TokenRefused("the link is for another breaker")
     if approval.deployment != deployment:
@@ -110,9 +110,3 @@ def _check(key: bytes) -> None:
         raise ValueError(
             f"the approval key has {len(key)} bytes; generate one of at least {KEY_BYTES_MIN} bytes"
         )
-
-
-def known_fields(kind: type, stored: Mapping[str, Any]) -> dict[str, Any]:
-    """The stored fields that the data class has. A newer version may have written others."""
-    names = {each.name for each in fields(kind)}
-    return {name: value for name, value in stored.items() if name in names}

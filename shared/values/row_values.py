@@ -10,10 +10,10 @@ from functools import cache
 from types import NoneType, UnionType
 from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
-from shared.storage.table_requests import Row
-from shared.storage.tables import TEXT_LENGTH_MAX
 from shared.values.text import quoted
 
+TEXT_LENGTH_MAX = 16_000
+"""The most characters in one property of 64 KiB in UTF-16, at up to two units each."""
 UNIX_START = datetime(1970, 1, 1, tzinfo=UTC)
 MICROSECOND = timedelta(microseconds=1)
 FAR_AHEAD = datetime(2999, 12, 31, tzinfo=UTC)
@@ -26,9 +26,11 @@ NUMBER_MAX = 1e300
 T = TypeVar("T")
 
 
-def properties(value: Any, left_out: Sequence[str] = (), *, times_as_text: bool = False) -> Row:
+def properties(
+    value: Any, left_out: Sequence[str] = (), *, times_as_text: bool = False
+) -> dict[str, Any]:
     """The properties of a data class, without those that are None. A tuple becomes JSON."""
-    row: Row = {}
+    row: dict[str, Any] = {}
     for each in fields(value):
         content = getattr(value, each.name)
         if content is None or each.name in left_out:
@@ -151,7 +153,7 @@ def property_text(text: str) -> str:
     return text[:TEXT_LENGTH_MAX].encode("utf-8", "replace").decode("utf-8")
 
 
-def pieces(name: str, text: str) -> Row:
+def pieces(name: str, text: str) -> dict[str, Any]:
     """A long text, split into the properties ``name_0``, ``name_1`` …"""
     starts = range(0, len(text), TEXT_LENGTH_MAX)
     return {f"{name}_{n}": text[i : i + TEXT_LENGTH_MAX] for n, i in enumerate(starts)}
