@@ -91,9 +91,8 @@ class HubState:
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """All events from ``start`` to ``sequence`` (``start - 1``: none) are accounted for.
-    ``enqueued_at`` is the latest enqueued time, or when the gap at the end was found; ``txid``
-    identifies the commit."""
+    """All events from ``start`` to ``sequence`` (``start - 1``: none) are accounted for, the latest
+    from ``enqueued_at``, or when the gap at the end was found. ``txid`` identifies the commit."""
 
     start: int
     sequence: int

@@ -49,8 +49,7 @@ class HubReader(HubPartitions, Protocol):
         ...
 
     async def sequence_at(self, stream: Stream, time: datetime) -> int:
-        """The number of the first event enqueued then or later, or the next one. Raises
-        HubUnavailable."""
+        """The number of the first event from that time on, or the next. Raises HubUnavailable."""
         ...
 
     async def check_group(self, consumer_group: str, partition_id: str) -> None:
@@ -68,9 +67,8 @@ class PartitionReceiver(Protocol):
         epoch: int,
         deliver: Callable[[Sequence[Event]], Awaitable[None]],
     ) -> None:
-        """Deliver the events after ``after`` (None: all), and an empty batch every few seconds
-        while none arrives. Never returns. Raises HubUnavailable, HubSilent, and whatever
-        ``deliver`` raises."""
+        """Deliver the events after ``after`` (None: all), and now and then an empty batch. Never
+        returns. Raises HubUnavailable, HubSilent, and whatever ``deliver`` raises."""
         ...
 
 

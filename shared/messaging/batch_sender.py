@@ -1,6 +1,5 @@
-"""Sends any number of messages in nearly as few batches as possible. A batch whose outcome is
-unknown is sent again with the same ids, unless ``duplicate_window`` has passed: then the sender
-stops."""
+"""Sends messages in nearly as few batches as possible. A batch whose outcome is unknown is sent
+again with the same ids, until ``duplicate_window`` has passed: then the sender stops."""
 
 from __future__ import annotations
 

@@ -48,9 +48,8 @@ RACES_MAX = 10
 
 @dataclass(slots=True)
 class BreakerClient:
-    """One instance's access to the breaker that all instances share. ``instance`` must be unique
-    for each process. All async methods raise StoreUnavailable, after which no event must be
-    processed."""
+    """One instance's access to the shared breaker. ``instance`` is unique for each process. All
+    async methods raise StoreUnavailable, after which no event must be processed."""
 
     instance: str
     store: BreakerStore

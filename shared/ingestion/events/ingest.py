@@ -78,8 +78,7 @@ class HandlerCalls:
     bucket_ends: float = -math.inf
     urgent: bool = False
     beat_due: float = math.inf
-    """When a call's end also runs the heartbeat: a handler that never awaits leaves it no chance.
-    """
+    """When a call's end also runs the heartbeat, for a handler that never awaits."""
     mark_due: float = -math.inf
     marks: int = 0
     stopped: str = ""

@@ -67,8 +67,7 @@ class OutboxLeases:
         return [each for each in ready if not self.held(each) or each.waited >= self.lease / 2]
 
     def late(self, began: float) -> bool:
-        """Whether a lease may expire before all is sent, as the process stood still since
-        ``began``."""
+        """Whether a lease may expire before all is sent: the process stood still for long."""
         return bool(self.lease) and self.elapsed() - began > self.lease.total_seconds() / 6
 
     def forget(self, sequences: Iterable[int], remaining: Iterable[StoredMessage]) -> None:

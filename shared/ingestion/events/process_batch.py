@@ -355,9 +355,8 @@ class _Batch:
 
 @dataclass(slots=True)
 class _DividedCommit:
-    """Writes what a store has refused in smaller commits, to find the effect at fault, which
-    becomes a dead letter together with a later effect. If several are refused, each alone, none is
-    at fault."""
+    """Writes a refused commit in smaller ones. The effect at fault becomes a dead letter, together
+    with a later effect. If several are refused, each alone, none is at fault."""
 
     batch: _Batch
     step: _Pass
@@ -423,8 +422,7 @@ class _DividedCommit:
 
 async def _write(saved: StoredCheckpoint, commit: Commit, consumer: Consumer) -> StoredCheckpoint:
     """Write a commit. After a lost reply or a refusal, the stored ``txid`` shows whether it was
-    written. If the checkpoint is unchanged, the request may still arrive, but only one attempt is
-    accepted."""
+    written. If the checkpoint is unchanged, only one of all attempts is accepted."""
     for _ in range(LOST_REPLIES_MAX):
         try:
             return await consumer.store.commit(consumer.stream, saved, commit)

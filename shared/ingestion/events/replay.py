@@ -69,9 +69,8 @@ async def replay(
     send: SendMessages | None,
     on_progress: Callable[[ReplayProgress], None] = lambda _so_far: None,
 ) -> ReplayProgress:
-    """Give each event of the range an outcome in the replay's stream. Without a sender, wrap the
-    handler by ``without_messages``. Raises NotFound for an empty range, and the errors of
-    ``process_batch``."""
+    """Give each event of the range an outcome in the replay's stream. Without ``send``, wrap the
+    handler by ``without_messages``. Raises NotFound, and the errors of ``process_batch``."""
     saved = await consumer.store.load(consumer.stream)
     newest = (await consumer.hub.state(consumer.stream)).last_enqueued
     last = newest if range_.last is None else min(newest, range_.last)

@@ -1,6 +1,5 @@
-"""Starts and stops the delivery of events to a function through an app setting, which restarts the
-app. Azure replaces all settings without a condition, so the switch reads them again around its
-write."""
+"""Stops and starts a function by an app setting, which restarts the app. Azure replaces all
+settings without a condition, so the switch reads them again around its write."""
 
 from __future__ import annotations
 

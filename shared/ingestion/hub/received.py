@@ -1,5 +1,4 @@
-"""Converts an event of azure-eventhub to an event of this app, which reads bytes, and a text as
-UTF-8."""
+"""Converts an event of azure-eventhub to one of this app, which reads bytes, and text as UTF-8."""
 
 from __future__ import annotations
 

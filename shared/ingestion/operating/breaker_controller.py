@@ -110,8 +110,7 @@ class BreakerController:
         return self.link(breaker, breaker.announce_at or breaker.changed_at)
 
     async def announce(self, notifier: Notifier, breaker: Breaker) -> None:
-        """Announce the opening, then stop the delivery of events, which restarts the app. If that
-        fails, the breaker still holds them back."""
+        """Announce the opening, then stop the delivery of events; else the breaker holds them."""
         await notifier.tell(opening_news(self.name, breaker, self.link_of(breaker)))
         try:
             await self.switch.turn(on=False)

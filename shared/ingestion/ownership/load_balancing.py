@@ -29,8 +29,7 @@ class OwnershipView:
 @dataclass(frozen=True, slots=True)
 class BalancingTimes:
     """In seconds. A row whose time is more than ``expire_seconds`` ahead was written before the
-    store's clock was set back: its partition is free for others, and its owner renews it at once.
-    """
+    store's clock was set back: its partition is free, and its owner renews it at once."""
 
     renew_seconds: float = 10
     expire_seconds: float = 30

@@ -132,9 +132,8 @@ class EventStore:
         ]
 
     async def take(self, stream: Stream, messages: Sequence[StoredMessage]) -> None:
-        """Take over up to 100 messages, all or none, from the process that has the lease on them.
-        Raises RowChanged if one was taken over or sent since it was read, perhaps by a repeated
-        request."""
+        """Take over up to 100 messages, all or none, from another process. Raises RowChanged if one
+        was taken over or sent since it was read, perhaps by a repeated request."""
         writes = [
             Put(OUTBOX, _queued(each, each.taken + 1), each.version, ("taken",))
             for each in messages
@@ -207,8 +206,7 @@ class EventStore:
         limit: int,
         found_since: datetime | None = None,
     ) -> Sequence[Gap]:
-        """The first gaps that begin above ``after``, by number, if found at ``found_since`` or
-        later."""
+        """The first gaps above ``after``, by number, if found at ``found_since`` or later."""
         page = await self._rows.read(GAP, stream.place, after=after, limit=limit, since=found_since)
         return [row.value for row in page.rows]
 

@@ -226,8 +226,7 @@ class RowPage(Generic[V]):
 
 @dataclass(frozen=True, slots=True)
 class Put:
-    """Write a row if it still has the version (None: if there is none), all fields or ``only``
-    some."""
+    """Write a row, or ``only`` some fields, if it still has the version (None: is absent)."""
 
     kind: Kind[Any]
     value: Any
@@ -273,8 +272,7 @@ class RowEngine(Protocol):
         limit: int | None = None,
         since: datetime | None = None,
     ) -> RowPage[V]:
-        """The row of this key, or the first rows above ``after`` and of the time ``since`` or
-        later."""
+        """The row of this key, or the first rows above ``after``, of ``since`` or later."""
         ...
 
     async def newest(
@@ -291,9 +289,8 @@ class RowEngine(Protocol):
         self, place: Place, writes: Sequence[Write], also: Callable[[Any], None] | None = None
     ) -> Row[Any] | None:
         """Do all or nothing, and return the first Put's row as stored. Raises RowChanged,
-        AccountingBroken if a row to insert exists or occurs twice, and RowRefused if the engine can
-        never take a row. ``also`` may do more in the transaction; its errors are raised unchanged.
-        """
+        AccountingBroken if a row to insert exists or occurs twice, and RowRefused if the engine
+        never takes a row. ``also`` may do more, whose errors are raised unchanged."""
         ...
 
     async def overwrite(self, kind: Kind[V], place: Place, value: V) -> None:

@@ -1,5 +1,4 @@
-"""The tables of ingestion in a SQL database. Times are UTC; versions count how often a row was
-written."""
+"""The tables of ingestion in SQL. Times are UTC; a version counts how often a row was written."""
 
 from __future__ import annotations
 
