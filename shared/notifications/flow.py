@@ -1,8 +1,5 @@
-"""The flow of the notifier: read every source, send due notifications, and record them.
-
-A notification may be sent again, always under the same ID. It is not sent if sending keeps failing
-until its event is too old, or until its condition has ended.
-"""
+"""Reads every source, sends due notifications, and records them. One may be sent again, under the
+same ID. It is lost if sending fails until its event is too old or its condition over."""
 
 from __future__ import annotations
 
@@ -47,10 +44,7 @@ async def send_due_notifications(
     notifier: Notifier,
     intervals: NotificationIntervals,
 ) -> int:
-    """Read all sources, send the notifications that are due, and return how many were sent. Each
-    source is read from where the last run stopped. If a source cannot be read, the others are still
-    read.
-    """
+    """Read all sources on from the last run, send what is due, and return how many were sent."""
     history = await store.read()
     now = history.read_at
     observed: dict[str, Observed] = {}
@@ -75,10 +69,7 @@ def _due(
     *,
     all_read: bool,
 ) -> list[list[Notification]]:
-    """What is due. The notifications of a group are sent as one.
-
-    A condition of several resources lasts, under one subject, until none of them has it any more.
-    """
+    """Groups that are sent as one. A condition of several resources lasts until none has it."""
     now, records = history.read_at, history.records
     events = [news for each in observed for news in each.events]
     conditions = [found for each in observed for found in each.conditions if found.kind]
@@ -94,11 +85,7 @@ def _due(
 
 
 async def _save_progress(source: str, progress: SourceProgress, store: NotificationStore) -> None:
-    """Save how far the source was read.
-
-    If this fails, the next run reads the same news again. The records of notifications prevent it
-    from sending them twice.
-    """
+    """Save how far the source was read. If this fails, the records prevent repetitions."""
     try:
         await store.save_progress(source, progress)
     except NotificationConflict:
@@ -118,11 +105,8 @@ async def _read(name: str, source: Source, since: datetime, now: datetime) -> Ob
 async def _all_sent(
     due: Iterable[Sequence[Notification]], store: NotificationStore, notifier: Notifier
 ) -> set[Key]:
-    """Send the notifications and return the keys of those that were sent.
-
-    After SENDING_SECONDS_MAX the remaining notifications are left to the next run. If a function
-    exceeds its time limit, the host restarts the instance with all its functions.
-    """
+    """Send the notifications and return the keys of those that were sent. After SENDING_SECONDS_MAX
+    the rest waits, because the host restarts an instance at its time limit."""
     sent: set[Key] = set()
     try:
         async with asyncio.timeout(SENDING_SECONDS_MAX):
@@ -138,11 +122,6 @@ async def _all_sent(
 
 
 async def _succeeds(step: Awaitable[None], news: News) -> bool:
-    """Send a notification or record it.
-
-    It is recorded after it was sent. If the instance dies in between, the next run sends it again
-    under the same ID.
-    """
     try:
         await step
     except NotificationConflict:

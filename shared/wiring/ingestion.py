@@ -8,11 +8,10 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
 from secrets import token_hex
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import urlsplit
 
 from shared.autoscaling.policy import Resource
-from shared.ingestion.breaker.announcement import NotifierAnnouncer
 from shared.ingestion.breaker.approval import deployment_of
 from shared.ingestion.breaker.failure_window import TripRule
 from shared.ingestion.breaker.state import BreakerTimes
@@ -34,23 +33,21 @@ from shared.ingestion.model import Stream
 from shared.ingestion.operating import check_hub
 from shared.ingestion.operating.breaker_controller import BreakerController
 from shared.ingestion.ports import (
-    Announcer,
     ConsumptionSwitch,
     Handler,
     HubReader,
     NoSwitch,
-    OutboxSender,
     PartitionReceiver,
+    SendDeadLetters,
+    SendMessages,
 )
 from shared.ingestion.store.events import StoredDeadLetter
 from shared.settings.connections import account_of
 from shared.values.concurrency import heartbeat_every, task_runner
 from shared.values.redaction import redacting_call
 from shared.web.dead_letters_http import DeadLetterService
+from shared.wiring.dead_letter_queue import send_dead_letters
 from shared.wiring.ingestion_stores import BREAKER, IngestionStores
-
-if TYPE_CHECKING:
-    from shared.wiring.dead_letter_queue import ServiceBusDeadLetters
 
 QUEUE = "metrics"
 CONCURRENT_KEYS_MAX = 16
@@ -117,7 +114,7 @@ class IngestionParts(IngestionStores):
             outages=self._app.checked.outages,
         )
         beat = heartbeat_every(BEAT_SECONDS)
-        return PartitionPipeline(consumer, self.breaker_client, self.sender, time.monotonic, beat)
+        return PartitionPipeline(consumer, self.breaker_client, self.send, time.monotonic, beat)
 
     @cached_property
     def handler_of(self) -> Callable[[Stream], Handler]:
@@ -167,11 +164,13 @@ class IngestionParts(IngestionStores):
         return EventHubReceiver(self.connection, self.settings.consumer_group)
 
     @cached_property
-    def sender(self) -> OutboxSender:
+    def send(self) -> SendMessages:
         from shared.azure.queues import StorageQueueSender  # noqa: PLC0415  heavy
 
         queue = self._app.open(StorageQueueSender, self._app.storage, QUEUE)
-        return outbox.OutboxQueue(lambda texts: queue.send_texts(self._app.carrying(texts)))
+        return partial(
+            outbox.send_to_queue, lambda texts: queue.send_texts(self._app.carrying(texts))
+        )
 
     @cached_property
     def tail_watch(self) -> TailWatch:
@@ -211,17 +210,15 @@ class IngestionParts(IngestionStores):
         for stream in {stored.stream for stored in letters}:
             numbers = [stored.letter.sequence for stored in letters if stored.stream == stream]
             leases = outbox.OutboxLeases(dict.fromkeys(numbers, 0))
-            await outbox.send_messages(stream, self.store, self.sender, leases)
+            await outbox.send_messages(stream, self.store, self.send, leases)
 
-    def dead_letter_queue(self, connection: str, queue: str) -> ServiceBusDeadLetters:
+    def dead_letter_queue(self, connection: str, queue: str) -> SendDeadLetters:
         """Sends dead letters to a Service Bus queue."""
         from shared.wiring.batch_sender import batch_sender  # noqa: PLC0415  heavy to import
-        from shared.wiring.dead_letter_queue import ServiceBusDeadLetters  # noqa: PLC0415  heavy
 
         service_bus = self._app.settings.service_bus(connection)
-        return ServiceBusDeadLetters(
-            self._app.open(batch_sender, service_bus, queue, self._app.now)
-        )
+        sender = self._app.open(batch_sender, service_bus, queue, self._app.now)
+        return partial(send_dead_letters, sender)
 
     # --- the circuit breaker ------------------------------------------------------------------
 
@@ -231,7 +228,7 @@ class IngestionParts(IngestionStores):
         return BreakerClient(
             self.instance,
             self.breaker_store,
-            self.announcer,
+            partial(self.breaker_controller.announce, self._app.notifications.notifier),
             breaker.part(TripRule),
             breaker.part(BreakerTimes),
             time.monotonic,
@@ -272,16 +269,6 @@ class IngestionParts(IngestionStores):
         elsewhere."""
         host = self._app.settings.environ.get("WEBSITE_HOSTNAME", "")
         return f"https://{host}" if host else ""
-
-    @cached_property
-    def announcer(self) -> Announcer:
-        notifier, link_of = self._app.notifications.notifier, self.breaker_controller.link_of
-        announcer = NotifierAnnouncer(notifier, BREAKER, link_of)
-        if not self.settings.breaker.disables_app:
-            return announcer
-        from shared.ingestion.hub.consumption_switch import SwitchingAnnouncer  # noqa: PLC0415  heavy
-
-        return SwitchingAnnouncer(announcer, self.switch)
 
     @cached_property
     def switch(self) -> ConsumptionSwitch:

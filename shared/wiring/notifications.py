@@ -84,8 +84,7 @@ class NotificationParts(Parts):
         return Observed([news] if news else [])
 
     async def _dead_letters(self, since: datetime, _now: datetime) -> Observed:
-        store = self._app.ingestion.store
-        return Observed(await event_news.news_since(store, store, since))
+        return Observed(await event_news.news_since(self._app.ingestion.store, since))
 
     async def hub(self, *_: datetime, seconds_max: float | None = None) -> Observed:
         """The partitions of the event hub that wait for an operator."""

@@ -63,7 +63,7 @@ async def install_twins(app: App) -> None:
     for built in ("ingestion", "web"):
         vars(app).pop(built, None)
     ingestion, hub = app.ingestion, MemoryHubReader(ids=(PARTITION,))
-    ingestion.hub, ingestion.sender = hub, Sender()
+    ingestion.hub, ingestion.send = hub, Sender().send
     app.scaling.samples_queue = MemoryQueueSender()
     letters = MemoryIngestionStore(lambda: NOW)
     ingestion.store = letters

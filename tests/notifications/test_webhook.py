@@ -14,7 +14,7 @@ from aiohttp import web
 
 from shared.azure.retry import JitteredRetrying
 from shared.cli.main import main
-from shared.ingestion.breaker.announcement import NotifierAnnouncer
+from shared.ingestion.breaker.announcement import opening_news
 from shared.ingestion.breaker.state import Breaker, BreakerMode
 from shared.notifications.notifiers import LogNotifier, Webhook, Webhooks
 from shared.notifications.ports import NotSent
@@ -72,16 +72,16 @@ async def receiver() -> AsyncIterator[Receiver]:
     await runner.cleanup()
 
 
-def announcer(url: str, seconds: float = 5) -> NotifierAnnouncer:
+async def announce(url: str, seconds: float = 5) -> None:
     hook = Webhook(Address(url), JitteredRetrying(3, 0.001, 0.001), seconds)
-    return NotifierAnnouncer(LogNotifier(hook), "b", lambda _: "https://l")
+    await LogNotifier(hook).tell(opening_news("b", OPEN, "https://l"))
 
 
 async def test_a_cloud_event_is_posted_and_a_transient_failure_is_retried(
     receiver: Receiver,
 ) -> None:
     receiver.codes = [503, 429]
-    await announcer(receiver.url).announce(OPEN)
+    await announce(receiver.url)
     assert [json.loads(body)["data"]["link"] for body in receiver.bodies] == ["https://l"] * 3
     assert set(receiver.content_types) == {"application/cloudevents+json; charset=utf-8"}
 
@@ -93,11 +93,11 @@ async def test_a_webhook_is_not_asked_again_before_the_time_that_it_names(
     receiver.codes, receiver.retry_after = [429], asked
     started = asyncio.get_running_loop().time()
     if waits:
-        await announcer(receiver.url).announce(OPEN)
+        await announce(receiver.url)
         assert asyncio.get_running_loop().time() - started >= float(asked)
     else:
         with pytest.raises(NotSent, match="answered 429 and asks to wait 30 s"):
-            await announcer(receiver.url).announce(OPEN)
+            await announce(receiver.url)
     assert len(receiver.bodies) == 1 + waits
 
 
@@ -108,7 +108,7 @@ async def test_the_final_error_of_the_webhook_contains_no_secret(
     caplog.set_level(logging.DEBUG)
     receiver.codes = codes
     with pytest.raises(NotSent, match=f"127.0.0.1 answered {codes[0]}") as raised:
-        await announcer(receiver.url).announce(OPEN)
+        await announce(receiver.url)
     assert (len(receiver.bodies), receiver.elsewhere) == (attempts, 0)
     assert SECRET not in str(raised.value) + caplog.text
     assert "[breaker_opened] Circuit breaker b is open: too much failed" in caplog.text
@@ -118,10 +118,10 @@ async def test_an_unreachable_or_hanging_webhook_fails_within_a_time_limit(
     receiver: Receiver,
 ) -> None:
     with pytest.raises(NotSent, match="ClientConnectorError"):
-        await announcer(f"http://127.0.0.1:9/{SECRET}").announce(OPEN)
+        await announce(f"http://127.0.0.1:9/{SECRET}")
     receiver.hangs = True
     with pytest.raises(NotSent, match="TimeoutError"):
-        await announcer(receiver.url, 0.05).announce(OPEN)
+        await announce(receiver.url, 0.05)
 
 
 STALE = News("1", NewsKind.SOURCE_STALE, "a", NOW, "no sample", severity=Severity.ERROR)

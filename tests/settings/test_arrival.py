@@ -162,7 +162,7 @@ def tables_and_queues(app: App) -> dict[str, bool]:
     with noted(Table, "__init__") as tables, noted(StorageQueueSender, "__init__") as queues:
         built = (
             *(app.scaling.store, app.scaling.metrics_queue, app.scaling.actions_queue),
-            *(app.ingestion.sender, app.data_sets.claims, app.nightly.store, app.nightly.trends),
+            *(app.ingestion.send, app.data_sets.claims, app.nightly.store, app.nightly.trends),
             app.notifications.store,
         )
     assert len(built) == len(tables.calls) + len(queues.calls)

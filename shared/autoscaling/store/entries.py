@@ -20,7 +20,9 @@ from shared.autoscaling.deciding.decide import EntryKind, LogEntry, quarter_of
 from shared.autoscaling.policy import Recommendation
 from shared.autoscaling.state import EPOCH_MAX
 from shared.autoscaling.store.rows import sample_pairs, samples_of, unreadable
-from shared.storage.row_values import (
+from shared.storage.table_requests import Row, RowOperation, put_operation
+from shared.values.row_values import (
+    TEXT_LENGTH_MAX,
     UNIX_START,
     error_text,
     joined,
@@ -32,8 +34,6 @@ from shared.storage.row_values import (
     utc,
     value_of,
 )
-from shared.storage.table_requests import Row, RowOperation, put_operation
-from shared.storage.tables import TEXT_LENGTH_MAX
 
 LOG_PREFIX = "decision|"
 PACKED_PREFIX = "decided|"

@@ -32,7 +32,18 @@ from shared.autoscaling.state import (
     ScalingState,
 )
 from shared.autoscaling.store.learned import learned_fields, learned_of
-from shared.storage.row_values import (
+from shared.storage.table_requests import Row
+from shared.values.measurements import (
+    CAPACITY_SANE_MAX,
+    DISABLED,
+    MEASURE_MAX,
+    NO_SAMPLES,
+    MetricValue,
+    Samples,
+    WeekProfile,
+    Window,
+)
+from shared.values.row_values import (
     MICROSECOND,
     REASON_LENGTH_MAX,
     UNIX_START,
@@ -44,17 +55,6 @@ from shared.storage.row_values import (
     properties,
     utc,
     value_of,
-)
-from shared.storage.table_requests import Row
-from shared.values.measurements import (
-    CAPACITY_SANE_MAX,
-    DISABLED,
-    MEASURE_MAX,
-    NO_SAMPLES,
-    MetricValue,
-    Samples,
-    WeekProfile,
-    Window,
 )
 from shared.values.text import quoted
 

@@ -36,9 +36,9 @@ from shared.autoscaling.store.entries import PackedPlace, last_of, log_operation
 from shared.autoscaling.store.rows import profile_row
 from shared.autoscaling.store.tables import TableStateStore
 from shared.settings.connections import StorageConnection
-from shared.storage.row_values import json_text
 from shared.storage.table_requests import Row, RowOperation
 from shared.values.measurements import MetricValue, WeekProfile, Window
+from shared.values.row_values import json_text
 from shared.values.samples import METRICS_OF_A_MESSAGE_MAX
 from shared.wiring.app import App
 from tests.builders import NOW, ago, desired, history, sample
