@@ -1,6 +1,4 @@
-"""Prints the results of commands as text and tables. The results are those of the two modules named
-``presenting``.
-"""
+"""Prints the results of commands as text and tables."""
 
 from __future__ import annotations
 
@@ -250,9 +248,7 @@ def _partition(shown: JsonObject) -> str:
 
 
 def _print(shown: Table | Text) -> None:
-    """Print at the width of the terminal. If the output goes to a file or a program, lines are not
-    wrapped.
-    """
+    """Print at the width of the terminal. Lines for a file or a program are not wrapped."""
     console = Console(highlight=False)
     if not console.is_terminal:
         console = Console(highlight=False, width=PIPED_CHARACTERS)

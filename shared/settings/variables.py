@@ -17,9 +17,8 @@ QUOTED = "remove the quotation marks around the value"
 
 
 class Variables(Mapping[str, str]):
-    """Environment variables. The host compares their names without case, and ``:`` is the same as
-    ``__``. If several names are the same, the name as it was asked for comes first.
-    """
+    """Environment variables, compared as by the host: without case, and ``:`` is the same as
+    ``__``. The name as it was asked for comes first."""
 
     def __init__(self, environ: Mapping[str, str]) -> None:
         self._given = environ
@@ -47,8 +46,7 @@ def same_name(name: str) -> str:
 
 
 def ambiguous(environ: Mapping[str, str], known: Collection[str]) -> Iterator[str]:
-    """A problem for each known setting whose name is given in several spellings with different
-    values, because the host reads only one of them."""
+    """A problem for each known setting that is given in several spellings with different values."""
     ours, spellings = {same_name(name) for name in known}, defaultdict[str, list[str]](list)
     for name in environ:
         spellings[same_name(name)].append(name)
@@ -58,8 +56,8 @@ def ambiguous(environ: Mapping[str, str], known: Collection[str]) -> Iterator[st
 
 
 def is_unresolved(value: str) -> bool:
-    """Whether the value is, or contains, the text of a reference to Key Vault or App Configuration.
-    Azure resolves only a reference that is the whole value."""
+    """Whether the value contains a reference to Key Vault or App Configuration, which Azure
+    resolves only if it is the whole value."""
     return any(reference in value.lower() for reference in REFERENCES)
 
 

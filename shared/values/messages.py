@@ -16,9 +16,7 @@ NAMED_MAX = 20
 
 
 Scalar = str | bytes | int | float | bool | uuid.UUID | datetime | None
-"""The types of values of properties and annotations. Bytes in a property must be UTF-8, because
-they are sent as a string.
-"""
+"""The types of values of properties and annotations. Bytes in a property must be UTF-8."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,11 +31,10 @@ Body = bytes | str | tuple[bytes | str, ...] | Rows | None
 
 
 class Message(NamedTuple):
-    """A message to send. It is a named tuple because hundreds of thousands are created in a second.
+    """A message to send, as a named tuple because hundreds of thousands are created in a second.
 
-    ``time_to_live`` counts in whole seconds, up to 49 days, because AMQP has 32 bits for
-    milliseconds. ``annotations`` are message annotations in addition to those of the fields here.
-    Their names and ``content_type`` must be ASCII.
+    ``time_to_live`` counts in whole seconds, up to 49 days. ``annotations`` are message annotations
+    beyond the fields here. Their names and ``content_type`` must be ASCII.
     """
 
     body: Body
@@ -57,9 +54,7 @@ class Message(NamedTuple):
 
     @property
     def batch_key(self) -> str | None:
-        """The key that all messages of a batch must share, because the broker stores a batch in one
-        place.
-        """
+        """The key that all messages of a batch must share."""
         return self.session_id or self.partition_key
 
 
@@ -68,9 +63,7 @@ class Order(Enum):
 
     KEPT = "kept"
     KEPT_PER_KEY = "kept per key"
-    """The order is kept only among messages of the same session or partition key. Sessions
-    guarantee no more than this.
-    """
+    """Only among messages of the same session or partition key, as sessions guarantee it."""
 
     FREE = "free"
 
@@ -96,12 +89,11 @@ class Result:
     bytes: int
     retries: int
     resent_unknown: int
-    """The number of messages that were sent again because it was unknown whether they had arrived.
-    They may have arrived twice, unless the queue detected duplicates for all that time."""
+    """The messages that were sent again because it was unknown whether they had arrived. They may
+    have arrived twice, unless the queue detected duplicates."""
 
     refused: tuple[Refusal, ...]
-    """Messages that the service does not accept even alone. The others were sent, also those that
-    follow a refused message in the same session."""
+    """Messages that the service does not accept even alone. The others were sent."""
 
 
 class MessagingError(Exception):
@@ -125,9 +117,7 @@ def check_all_sent(result: Result) -> None:
 
 
 class LinkFailed(MessagingError):
-    """The queue or topic accepts no messages, and retries do not help; an operator must correct the
-    cause.
-    """
+    """The queue or topic accepts no messages until an operator corrects the cause."""
 
 
 class MessageSender(Protocol):

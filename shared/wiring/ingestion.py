@@ -56,8 +56,7 @@ QUEUE = "metrics"
 CONCURRENT_KEYS_MAX = 16
 """The number of partition keys of a batch whose events are processed concurrently."""
 BATCH_SECONDS_MAX = 240
-"""Half a minute below the time after which a function stops itself, which leaves time to commit.
-The last call of the handler has ended by then."""
+"""Half a minute below the time after which a function stops itself, to leave time to commit."""
 TRIGGER_CALL_SECONDS_MAX = 200
 CONCURRENT_TAILS_MAX = 4
 
@@ -121,17 +120,14 @@ class IngestionParts(IngestionStores):
 
     @cached_property
     def handler_of(self) -> Callable[[Stream], Handler]:
-        """Creates the handler of a partition: the user's own handler, or the app's, which reads
-        metrics.
-        """
+        """Creates the handler of a partition: the user's own, or the app's, which reads metrics."""
         if self.handling:
             return self.handling.handler_of
         bytes_max = self.settings.event_bytes_max
         return lambda stream: MetricHandler(stream, self.metric_subscriptions, bytes_max)
 
     def _guarded(self, stream: Stream, call_seconds: float | None = None) -> Handler:
-        """The handler of a partition with its time limit. Errors of a user's handler may contain
-        secrets, and operators see them."""
+        """The handler of a partition with its time limit, and without secrets in its errors."""
         seconds = call_seconds or self.settings.handler_seconds_max
         return limited(redacting_call(self.handler_of(stream)), seconds)
 
@@ -142,9 +138,7 @@ class IngestionParts(IngestionStores):
 
     @cached_property
     def instance(self) -> str:
-        """The name of this instance, unique for each process. Failure counts are stored under this
-        name.
-        """
+        """The name of this process, under which failure counts are stored."""
         return uuid.uuid4().hex[:12]
 
     @cached_property
@@ -203,11 +197,8 @@ class IngestionParts(IngestionStores):
         return DeadLetterService(self.store, self.hub, self.redriver, self.send_redriven)
 
     async def send_redriven(self, letters: Sequence[StoredDeadLetter]) -> None:
-        """Send the messages that redriven dead letters left in the outbox.
-
-        The process that redrives them must call this, because no other process sends these
-        messages.
-        """
+        """Send the messages that redriven dead letters left in the outbox. No other process
+        does."""
         for stream in {stored.stream for stored in letters}:
             numbers = [stored.letter.sequence for stored in letters if stored.stream == stream]
             leases = outbox.OutboxLeases(dict.fromkeys(numbers, 0))
@@ -268,8 +259,7 @@ class IngestionParts(IngestionStores):
 
     @property
     def _own_address(self) -> str:
-        """The address of the app in Azure, from the host name in the environment; empty
-        elsewhere."""
+        """The address of the app in Azure; empty elsewhere."""
         host = self._app.settings.environ.get("WEBSITE_HOSTNAME", "")
         return f"https://{host}" if host else ""
 

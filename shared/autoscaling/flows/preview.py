@@ -45,8 +45,7 @@ async def make_preview(
     threads: PolicyThreads = POLICY_THREADS,
 ) -> Preview:
     """Read every source and the state, decide, and explain the decision. The metric of a source
-    that fails is missing, as in a real decision.
-    """
+    that fails is missing, as in a real decision."""
     collection = await metric_collector.collect([resource], services, timeout_seconds)
     snapshot = await store.load(resource.name)
     failures, state = list(collection.failures), as_of(snapshot.state, snapshot.read_at)

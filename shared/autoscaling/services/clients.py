@@ -136,11 +136,8 @@ def _answering(access: Access, missing: str) -> Iterator[None]:
 @redacting
 class ServiceBusReader:
     """Reads the message counts of queues and subscriptions of one Service Bus namespace, and
-    whether anything can be received from them.
-
-    Nothing can be received from the subscriptions of a disabled topic, so each topic is read, too,
-    every ``TOPIC_SECONDS``.
-    """
+    whether anything can be received from them. Nothing can from the subscriptions of a disabled
+    topic, so each topic is read, too, every ``TOPIC_SECONDS``."""
 
     def __init__(
         self,
