@@ -306,7 +306,7 @@ class PlanCapacity(Source):
 
 @dataclass(frozen=True, slots=True)
 class HubMetric(Source):
-    """A metric that your own sender sends to the event hub, as JSON like that of the queue
+    """A metric that your own sender sends to the event hub, in the JSON format of the queue
     ``metrics``."""
 
     pushed = True
@@ -374,7 +374,8 @@ class HttpJson(Source):
 
 
 def url_problem(url: object) -> str:
-    """Why the value is no address of a web server; else empty. It may contain a secret."""
+    """Why the value is not the address of a web server; else empty. The text does not repeat the
+    address, which may contain a secret."""
     try:
         parts = urlsplit(url if isinstance(url, str) else "")
         port_is_valid = parts.port != 0

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping
-from typing import Any
 
 NAME_IN_TEXT = re.compile(r"%([^%\s]+)%")
 REFERENCES = ("@microsoft.keyvault(", "@microsoft.appconfiguration(")
@@ -28,10 +27,6 @@ class Variables(Mapping[str, str]):
         if name in self._given:
             return self._given[name]
         return self._given[self._by_name[same_name(name)]]
-
-    def get(self, name: str, default: Any = None) -> Any:
-        value = self._given.get(name)
-        return super().get(name, default) if value is None else value
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._given)

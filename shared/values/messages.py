@@ -12,8 +12,7 @@ from datetime import datetime, timedelta
 from enum import Enum
 from typing import Any, NamedTuple, Protocol
 
-NAMED_MAX = 20
-
+from shared.values.text import summary
 
 Scalar = str | bytes | int | float | bool | uuid.UUID | datetime | None
 """The types of values of properties and annotations. Bytes in a property must be UTF-8."""
@@ -105,9 +104,7 @@ class MessagesRefused(MessagingError):
 
     def __init__(self, refused: Sequence[Refusal]) -> None:
         self.refused = tuple(refused)
-        more = f"; and {len(refused) - NAMED_MAX} more" if len(refused) > NAMED_MAX else ""
-        shown = "; ".join(map(str, self.refused[:NAMED_MAX]))
-        super().__init__(f"{len(refused)} message(s) were refused: {shown}{more}")
+        super().__init__(f"{len(refused)} message(s) were refused: {summary(refused)}")
 
 
 def check_all_sent(result: Result) -> None:

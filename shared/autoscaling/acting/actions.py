@@ -150,8 +150,8 @@ def _is_part(desired: Desired, start: int, actual: int) -> bool:
 
 
 def partial_target(before: int, target: int, available: int | None, limits: Limits) -> int | None:
-    """The capacity to request if only ``available`` further instances can be had, if that leads
-    on."""
+    """The capacity to request if only ``available`` further instances can be had; None if that
+    leads nowhere or not within the limits."""
     step = before + (available or 0)
     return step if before < step < target and not outside_limits(step, limits) else None
 

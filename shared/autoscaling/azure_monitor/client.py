@@ -41,6 +41,7 @@ from shared.azure.arm import ArmClient, arm_client
 from shared.azure.budget import ArmBudget
 from shared.azure.refusals import Access
 from shared.azure.transport import is_loopback, retry_after_seconds
+from shared.values.news import stamp
 from shared.values.redaction import redacting
 from shared.values.text import one_line, quoted
 
@@ -190,7 +191,7 @@ class AzurePlatformMetrics:
     async def _one(self, query: MetricQuery, now: datetime) -> Answers:
         (resource_id,) = query.resource_ids
         parameters = {
-            "timespan": f"{_time(query.start(now))}/{_time(now)}",
+            "timespan": f"{stamp(query.start(now))}/{stamp(now)}",
             "$filter": query.filter,
             "metricnamespace": query.sources[0].namespace,
         }
@@ -202,8 +203,8 @@ class AzurePlatformMetrics:
 
     async def _batch(self, query: MetricQuery, now: datetime) -> Answers:
         parameters = {
-            "starttime": _time(query.start(now)),
-            "endtime": _time(now),
+            "starttime": stamp(query.start(now)),
+            "endtime": stamp(now),
             "filter": query.filter,
             "metricnamespace": query.namespace,
         }
@@ -300,7 +301,3 @@ def _refused(error: AzureError, query: MetricQuery) -> ReadFailed:
     seconds = retry_after_seconds(error.response)
     wait = None if seconds is None else timedelta(seconds=seconds)
     return QueryRefused(message, status, wait)
-
-
-def _time(time: datetime) -> str:
-    return time.strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -9,7 +9,6 @@ https://learn.microsoft.com/azure/azure-monitor/metrics/migrate-to-batch-api
 
 from __future__ import annotations
 
-import re
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -32,10 +31,6 @@ DENIED_FOR = timedelta(hours=1)
 WAIT_FIRST = timedelta(minutes=1)
 WAIT_MAX = timedelta(minutes=15)
 RETRY_AFTER_MAX = timedelta(hours=1)
-
-RESOURCE_ID = re.compile(
-    r"/subscriptions/([^/]+)/resourceGroups/[^/]+/providers/([^/]+)((?:/[^/]+/[^/]+)+)/?", re.I
-)
 
 
 # --- queries ----------------------------------------------------------------------------------
@@ -140,10 +135,8 @@ def resource_key(source: AzureMonitorMetric) -> str:
 
 def subscription_and_namespace(resource_id: str) -> tuple[str, str]:
     """The subscription, and the resource type, which is the namespace of platform metrics."""
-    match = RESOURCE_ID.fullmatch(resource_id)
-    assert match is not None, "validated with the rules"
-    types = match[3].split("/")[1::2]
-    return match[1].lower(), "/".join([match[2], *types]).lower()
+    _, subscription_id, _, _, _, provider, *names = resource_id.strip("/").lower().split("/")
+    return subscription_id, "/".join([provider, *names[::2]])
 
 
 # --- points -----------------------------------------------------------------------------------
