@@ -118,7 +118,6 @@ class Guards:
     for this many seconds, because more instances would not work either. 0 permits scale-out."""
 
     def missing_for(self, metric_name: str) -> Missing:
-        """The rule for missing samples of this metric."""
         return self.missing_by_metric.get(metric_name, self.missing)
 
 
@@ -179,7 +178,6 @@ class Throughput:
 
     @property
     def dead_time_minutes(self) -> float | None:
-        """The earlier name of ``start_up_minutes``."""
         warn(RENAMED_START_UP, DeprecationWarning, stacklevel=2)
         return self.start_up_minutes
 

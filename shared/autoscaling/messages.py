@@ -53,7 +53,6 @@ class Samples:
     resource_name: str
     metrics: tuple[Metric, ...]
     refused: tuple[BadMessage, ...] = ()
-    """One error for each invalid sample."""
     plan: object = None
     """What the message says about the plan. It is not checked yet, see ``plan_facts.of_fields``."""
 
@@ -137,7 +136,6 @@ def _samples(document: object) -> Samples:
 
 
 def all_refused(refused: Sequence[BadMessage]) -> BadMessage:
-    """The error of a message without any valid sample."""
     return refused[0] if len(refused) == 1 else BadMessage(summary(refused))
 
 

@@ -51,8 +51,6 @@ RATE_ERROR_MAX = 0.25
 
 
 class RateSource(StrEnum):
-    """Where the rate per instance comes from."""
-
     SETTINGS = "settings"
     COUNTED = "counted"
     BACKLOG = "backlog"

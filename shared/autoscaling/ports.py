@@ -40,8 +40,6 @@ def wrote_nothing(entries: Sequence[LogEntry], state: ScalingState) -> None:
 
 
 class StateStore(Protocol):
-    """Stores the state and the decision log of each resource."""
-
     async def load(self, resource_name: str) -> Snapshot:
         """Read the state without the log, in one round trip. Raises StateUnreadable if a row that
         decisions depend on cannot be read."""
@@ -102,8 +100,6 @@ class StateStore(Protocol):
 
 
 class QueueSender(Protocol):
-    """Sends messages to one queue of the app."""
-
     async def send_texts(self, texts: Sequence[str]) -> None:
         """Send each text as one message. If it raises, any of them may have been sent; receivers
         recognize repetitions."""
@@ -113,8 +109,6 @@ class QueueSender(Protocol):
 
 
 class CapacityControl(Protocol):
-    """Reads and changes the capacity of a target."""
-
     async def read(self, target: CapacityTarget, /) -> PlanReading:
         """The capacity that the target has. Raises CapacityRefused if the target does not exist or
         the identity may not read it, and CapacityDelayed if it cannot be read now."""

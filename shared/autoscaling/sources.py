@@ -142,7 +142,6 @@ class Source:
     # --- what the sources of the app tell about themselves, in addition ---
 
     service: Literal["", "storage", "service_bus"] = ""
-    """The kind of the connection."""
     needs_hub: Stated = False
     """True if there are samples only if the app reads an event hub."""
     is_sent: bool = False
@@ -387,7 +386,6 @@ def url_problem(url: object) -> str:
 
 
 def plan_problems(place: str, plan: object) -> Iterator[str]:
-    """The problems of a value that is to be a plan."""
     if not isinstance(plan, AppServicePlan):
         yield f"{place} = {quoted(plan)}: must be an {PLAN}"
     yield from problems_of(plan, f"{place}.")

@@ -29,8 +29,6 @@ class ScaleAction:
 
 
 class ActionStatus(StrEnum):
-    """The progress of a scale action."""
-
     PENDING = "pending"
     CONFIRMED = "confirmed"
     FAILED = "failed"

@@ -74,7 +74,6 @@ class StorageQueueSender:
 
 
 def queue_service(connection: StorageConnection) -> QueueServiceClient:
-    """A client of a storage account's queues."""
     options: dict[str, Any] = {"transport": ServerTimeTransport(), **STORAGE_RETRIES}
     if connection.connection_string:
         return QueueServiceClient.from_connection_string(connection.connection_string, **options)

@@ -49,7 +49,6 @@ ENDS = ("decided", "action_")
 
 Exporter = Any
 Factories = Mapping[str, Callable[[], Exporter]]
-"""Makes the exporter of each signal."""
 
 
 @dataclass(frozen=True, slots=True)

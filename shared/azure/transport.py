@@ -125,7 +125,6 @@ class LoopbackTransport(ServerTimeTransport):
 
 
 def transport_for(url: str) -> AioHttpTransport:
-    """A new transport for a service at ``url``."""
     return LoopbackTransport() if is_loopback(url) else ServerTimeTransport()
 
 

@@ -129,7 +129,6 @@ def dead_letter(shown: JsonObject) -> None:
 
 
 def outcome(shown: JsonObject) -> None:
-    """The number of successes, and each failure."""
     _print(Text(f"{len(shown['done'])} done, {len(shown['failed'])} failed"))
     for gone in shown["gone"]:
         _print(Text(f"{_partition(gone)} {gone['sequence']}: another process handled it first"))

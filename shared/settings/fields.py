@@ -56,8 +56,6 @@ class Setting:
 
 
 class Section(NamedTuple):
-    """A table of docs/settings.md."""
-
     title: str
     used_by: str
     settings: tuple[Setting, ...]

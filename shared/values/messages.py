@@ -108,7 +108,6 @@ class MessagesRefused(MessagingError):
 
 
 def check_all_sent(result: Result) -> None:
-    """Raise MessagesRefused if the service refused some messages."""
     if result.refused:
         raise MessagesRefused(result.refused)
 

@@ -83,7 +83,6 @@ def grouped(metrics: Iterable[Metric]) -> Iterator[Sequence[Metric]]:
 
 
 def encode_samples(metrics: Sequence[Metric], identity: str = "", **further: Any) -> str:
-    """A message with samples of one resource."""
     first = metrics[0]
     fields = {
         **({"id": identity} if identity else {}),

@@ -30,7 +30,6 @@ _SHORT.maxother = _SHORT.maxlong = SHOWN_CHARACTERS_MAX + 1
 
 DETAIL_LENGTH_MAX = 300
 NAMED_MAX = 20
-"""The most names or errors that a text lists."""
 
 
 _REFUSED = r"\u0000-\u001f\u007f-\u009f\u2028\u2029\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069"

@@ -95,7 +95,6 @@ class App:
 
     @property
     def resources(self) -> Mapping[str, Resource]:
-        """The resources that scaling_rules.py declares, by name."""
         return self.checked.resources
 
     @property

@@ -52,7 +52,6 @@ class Checked:
 
     settings: Settings
     resources: Mapping[str, Resource]
-    """The resources that scaling_rules.py declares, by name."""
 
     periods: Sequence[Period] = ()
     outages: tuple[type[Exception], ...] = ()

@@ -63,7 +63,6 @@ CONCURRENT_TAILS_MAX = 4
 
 class IngestionParts(IngestionStores):
     async def process(self, bodies: Sequence[bytes], metadata: Any) -> None:
-        """Process a batch of the Functions trigger."""
         batch = parse_batch(bodies, metadata)
         await ingest.ingest_batch(batch.events, await self.pipeline(batch.partition_id))
 
@@ -155,7 +154,6 @@ class IngestionParts(IngestionStores):
 
     @cached_property
     def receiver(self) -> PartitionReceiver:
-        """Reads partitions outside the Functions trigger."""
         from shared.ingestion.hub.receiver import EventHubReceiver  # noqa: PLC0415  heavy
 
         return EventHubReceiver(self.connection, self.settings.consumer_group)
@@ -173,7 +171,6 @@ class IngestionParts(IngestionStores):
 
     @cached_property
     def effect_retention(self) -> EffectRetention:
-        """Deletes effects that are older than ``EffectsKeptDays``."""
         return EffectRetention(self.store, self.settings.effects_kept, time.monotonic)
 
     async def send_event(self, body: bytes) -> None:
@@ -186,8 +183,6 @@ class IngestionParts(IngestionStores):
 
     @property
     def redriver(self) -> Redriver:
-        """Handles the events of dead letters again."""
-
         outages = self._app.checked.outages
         return Redriver(self.store, self.hub, self._guarded, self._app.retry, outages)
 
@@ -205,7 +200,6 @@ class IngestionParts(IngestionStores):
             await outbox.send_messages(stream, self.store, self.sender, leases)
 
     def dead_letter_queue(self, connection: str, queue: str) -> ServiceBusDeadLetters:
-        """Sends dead letters to a Service Bus queue."""
         from shared.wiring.batch_sender import batch_sender  # noqa: PLC0415  heavy to import
         from shared.wiring.dead_letter_queue import ServiceBusDeadLetters  # noqa: PLC0415  heavy
 

@@ -60,7 +60,6 @@ class IngestionStores(Parts):
 
     @cached_property
     def breaker_store(self) -> BreakerStore:
-        """The state of the circuit breaker around the event hub."""
         return BreakerStore(self.rows, BREAKER, self._app.meter)
 
     @cached_property

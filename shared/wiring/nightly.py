@@ -71,7 +71,6 @@ class NightlyParts(Parts):
 
     @cached_property
     def trends(self) -> TableTrends:
-        """The trends that the job wrote."""
         from shared.trends.store.trends import TableTrends  # noqa: PLC0415  heavy to import
 
         return self._app.open(TableTrends, self._app.storage)

@@ -81,7 +81,6 @@ def _superseded(known: Desired | None) -> tuple[int, ...]:
 
 
 def action_of(resource_name: str, desired: Desired) -> ScaleAction:
-    """The action that brings the resource to its desired state."""
     return ScaleAction(
         resource_name, desired.target, desired.epoch, desired.reason, desired.requested_at
     )
@@ -367,8 +366,6 @@ def passes_target(desired: Desired) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Reconciliation:
-    """What the reconciler writes and sends."""
-
     desired: Desired | None = None
     action: ScaleAction | None = None
     entry: LogEntry | None = None
@@ -552,7 +549,6 @@ def _resend_at(desired: Desired, timing: ActionTiming) -> datetime:
 def entry(
     resource: Resource, desired: Desired, kind: EntryKind, now: datetime, reason: str
 ) -> LogEntry:
-    """An entry of the decision log about an action."""
     part = "" if desired.target == desired.requested else f"-{desired.target}"
     return LogEntry(
         resource_name=resource.name,

@@ -23,9 +23,8 @@ QUERY_EVERY = timedelta(seconds=55)
 SETTLED_AFTER = timedelta(minutes=5)
 """A sum that is this old at the first query of a process is taken at once."""
 RESOURCES_MAX = 50
-"""The maximum number of resources in a query, a limit of Azure Monitor."""
 METRICS_MAX = 20
-"""The maximum number of metrics in a query, a limit of Azure Monitor."""
+"""Limits of Azure Monitor for one query."""
 DENIED_FOR = timedelta(hours=1)
 """The wait before a query that was denied is repeated."""
 WAIT_FIRST = timedelta(minutes=1)
@@ -61,7 +60,6 @@ class MetricQuery:
         return self.resource_ids[0]
 
     def start(self, now: datetime) -> datetime:
-        """The beginning of the queried time."""
         return now - max(map(queried_span, self.sources))
 
 

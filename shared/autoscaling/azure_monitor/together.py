@@ -14,8 +14,6 @@ PlatformReading = tuple[MetricValue, ...] | ReadFailed
 
 
 class PlatformMetrics(Protocol):
-    """Reads metrics of Azure Monitor."""
-
     async def read(
         self, sources: Sequence[AzureMonitorMetric]
     ) -> Mapping[AzureMonitorMetric, PlatformReading]:

@@ -19,7 +19,6 @@ from shared.notifications.ports import Observed
 from shared.values.news import News, NewsKind, Severity
 
 ENTRIES_MAX = 20_000
-"""The most log entries of a resource that are read."""
 
 
 async def collect_news(

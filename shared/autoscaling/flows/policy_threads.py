@@ -43,8 +43,6 @@ SLOW_SECONDS = 1.0
 
 
 class NoAnswer(Exception):
-    """The policy has not answered within the limit."""
-
     def __init__(self, since: datetime, limit_seconds: float) -> None:
         super().__init__(
             f"the policy has been running since {since:%Y-%m-%d %H:%M:%S} UTC and has not "
@@ -156,4 +154,3 @@ class PolicyThreads:
 
 
 POLICY_THREADS = PolicyThreads()
-"""The threads of this process."""

@@ -22,14 +22,11 @@ from shared.values.measurements import Metric
 
 @dataclass(frozen=True, slots=True)
 class Preview:
-    """The decision, and the readings on which it is based."""
-
     decision: Decision
     readings: tuple[Metric, ...]
     failures: tuple[SourceFailure, ...]
 
     def to_dict(self) -> dict[str, Any]:
-        """The preview as plain values for JSON."""
         return {
             **presenting.decision(self.decision),
             "readings": [presenting.reading(metric) for metric in self.readings],

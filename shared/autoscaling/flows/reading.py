@@ -22,7 +22,6 @@ from shared.values.samples import measure
 from shared.values.text import one_line, quoted
 
 SAMPLES_MAX = 1000
-"""The most samples that one read may return."""
 TEXT_LENGTH_MAX = 700
 
 
@@ -43,8 +42,6 @@ def is_own(source: Source) -> bool:
 
 
 class OwnReads:
-    """The threads in which the users' own sources are read."""
-
     def __init__(self) -> None:
         self._running: dict[int, DaemonCall[Any]] = {}
 
@@ -66,7 +63,6 @@ class OwnReads:
 
 
 OWN_READS = OwnReads()
-"""The threads of this process."""
 
 
 async def _read(source: Source, at: Reading, seconds: float) -> Any:

@@ -43,8 +43,6 @@ OUTCOMES = {
 
 @dataclass(frozen=True, slots=True)
 class Scaler:
-    """Carries out actions on the declared resources."""
-
     resources: Mapping[str, Resource]
     store: StateStore
     control: CapacityControl

@@ -36,7 +36,6 @@ if TYPE_CHECKING:
 TOPIC_SECONDS, TOPIC_KNOWN_SECONDS = 60, 600
 TOPIC_TIMEOUT_SECONDS = 3.0
 AT_ONCE_MAX = 50
-"""The most requests to one storage account at a time."""
 
 
 @redacting

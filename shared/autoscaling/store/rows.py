@@ -121,7 +121,6 @@ def _learned(row: Mapping[str, Any], skipped: list[str]) -> Learned:
 
 
 def unreadable(row: Mapping[str, Any], reason: str) -> str:
-    """The message about a row that cannot be read."""
     return f"row {row['RowKey']!r} of table Scaling cannot be read ({reason})"
 
 
