@@ -39,8 +39,9 @@ from shared.values.samples import (
     format_time,
     measure,
 )
-from shared.values.text import quoted, summary, zoned_time
+from shared.values.text import quoted, zoned_time
 
+REFUSED_SHOWN_MAX = 20
 PLAN_FIELD = "plan"
 TRACEPARENT = re.compile(r'"traceparent"\s*:\s*"([0-9a-f-]{55})"')
 TRACES_MAX = 32
@@ -137,6 +138,13 @@ def _samples(document: object) -> Samples:
 
 def all_refused(refused: Sequence[BadMessage]) -> BadMessage:
     return refused[0] if len(refused) == 1 else BadMessage(summary(refused))
+
+
+def summary(refused: Sequence[object]) -> str:
+    """The first few errors, and the number of the others."""
+    more = len(refused) - REFUSED_SHOWN_MAX
+    first = "; ".join([str(error) for error in refused[:REFUSED_SHOWN_MAX]])
+    return f"{first}; and {more} more" if more > 0 else first
 
 
 def encode_action(action: ScaleAction) -> str:

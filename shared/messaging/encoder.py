@@ -16,8 +16,8 @@ from struct import Struct
 from typing import Any
 
 from shared.messaging.model import EncodedMessage, UnsendableMessage
-from shared.values.messages import Body, Message, Rows, Scalar
-from shared.values.text import quoted, summary
+from shared.values.messages import NAMED_MAX, Body, Message, Rows, Scalar
+from shared.values.text import quoted
 
 NULL = b"\x40"
 HEADER, ANNOTATIONS, PROPERTIES = b"\x00\x53\x70", b"\x00\x53\x72", b"\x00\x53\x73"
@@ -87,7 +87,8 @@ def _problems(messages: Sequence[Message], created_ms: int) -> str:
             encode(message, created_ms)
         except UNSENDABLE as error:
             problems.append(f"#{place} ({message.message_id}): {error}")
-    return summary(problems)
+    more = f"; and {len(problems) - NAMED_MAX} more" if len(problems) > NAMED_MAX else ""
+    return "; ".join(problems[:NAMED_MAX]) + more
 
 
 def encode(message: Message, created_ms: int) -> tuple[bytes, bytes]:

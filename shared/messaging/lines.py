@@ -11,8 +11,8 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from shared.messaging.model import BadLines
-from shared.values.messages import Message
-from shared.values.text import NAMED_MAX, one_line, quoted, utc_by_default
+from shared.values.messages import NAMED_MAX, Message
+from shared.values.text import one_line, quoted, utc_by_default
 
 TEXTS = (
     "message_id",

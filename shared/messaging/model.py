@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from shared.values.messages import Message, MessagingError, Refusal, Result
+from shared.values.messages import NAMED_MAX, Message, MessagingError, Refusal, Result
 from shared.values.text import listed
 
 BATCH_MESSAGES_MAX = 4500
@@ -128,5 +128,5 @@ class SendingStopped(MessagingError):
         self, reason: str, result: Result, unsent: Sequence[Message], unknown: Sequence[str] = ()
     ) -> None:
         self.result, self.unsent, self.unknown = result, tuple(unsent), tuple(unknown)
-        shown = f"; may have arrived: {listed(unknown)}" if unknown else ""
+        shown = f"; may have arrived: {listed(unknown, NAMED_MAX)}" if unknown else ""
         super().__init__(f"sending stopped with {len(unsent)} message(s) unsent: {reason}{shown}")

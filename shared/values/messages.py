@@ -12,10 +12,13 @@ from datetime import datetime, timedelta
 from enum import Enum
 from typing import Any, NamedTuple, Protocol
 
-from shared.values.text import summary
+NAMED_MAX = 20
+
 
 Scalar = str | bytes | int | float | bool | uuid.UUID | datetime | None
-"""The types of values of properties and annotations. Bytes in a property must be UTF-8."""
+"""The types of values of properties and annotations. Bytes in a property must be UTF-8, because
+they are sent as a string.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,10 +33,11 @@ Body = bytes | str | tuple[bytes | str, ...] | Rows | None
 
 
 class Message(NamedTuple):
-    """A message to send, as a named tuple because hundreds of thousands are created in a second.
+    """A message to send. It is a named tuple because hundreds of thousands are created in a second.
 
-    ``time_to_live`` counts in whole seconds, up to 49 days. ``annotations`` are message annotations
-    beyond the fields here. Their names and ``content_type`` must be ASCII.
+    ``time_to_live`` counts in whole seconds, up to 49 days, because AMQP has 32 bits for
+    milliseconds. ``annotations`` are message annotations in addition to those of the fields here.
+    Their names and ``content_type`` must be ASCII.
     """
 
     body: Body
@@ -53,7 +57,9 @@ class Message(NamedTuple):
 
     @property
     def batch_key(self) -> str | None:
-        """The key that all messages of a batch must share."""
+        """The key that all messages of a batch must share, because the broker stores a batch in one
+        place.
+        """
         return self.session_id or self.partition_key
 
 
@@ -62,7 +68,9 @@ class Order(Enum):
 
     KEPT = "kept"
     KEPT_PER_KEY = "kept per key"
-    """Only among messages of the same session or partition key, as sessions guarantee it."""
+    """The order is kept only among messages of the same session or partition key. Sessions
+    guarantee no more than this.
+    """
 
     FREE = "free"
 
@@ -88,11 +96,12 @@ class Result:
     bytes: int
     retries: int
     resent_unknown: int
-    """The messages that were sent again because it was unknown whether they had arrived. They may
-    have arrived twice, unless the queue detected duplicates."""
+    """The number of messages that were sent again because it was unknown whether they had arrived.
+    They may have arrived twice, unless the queue detected duplicates for all that time."""
 
     refused: tuple[Refusal, ...]
-    """Messages that the service does not accept even alone. The others were sent."""
+    """Messages that the service does not accept even alone. The others were sent, also those that
+    follow a refused message in the same session."""
 
 
 class MessagingError(Exception):
@@ -104,16 +113,21 @@ class MessagesRefused(MessagingError):
 
     def __init__(self, refused: Sequence[Refusal]) -> None:
         self.refused = tuple(refused)
-        super().__init__(f"{len(refused)} message(s) were refused: {summary(refused)}")
+        more = f"; and {len(refused) - NAMED_MAX} more" if len(refused) > NAMED_MAX else ""
+        shown = "; ".join(map(str, self.refused[:NAMED_MAX]))
+        super().__init__(f"{len(refused)} message(s) were refused: {shown}{more}")
 
 
 def check_all_sent(result: Result) -> None:
+    """Raise MessagesRefused if the service refused some messages."""
     if result.refused:
         raise MessagesRefused(result.refused)
 
 
 class LinkFailed(MessagingError):
-    """The queue or topic accepts no messages until an operator corrects the cause."""
+    """The queue or topic accepts no messages, and retries do not help; an operator must correct the
+    cause.
+    """
 
 
 class MessageSender(Protocol):

@@ -29,7 +29,6 @@ _SHORT = Repr()
 _SHORT.maxother = _SHORT.maxlong = SHOWN_CHARACTERS_MAX + 1
 
 DETAIL_LENGTH_MAX = 300
-NAMED_MAX = 20
 
 
 _REFUSED = r"\u0000-\u001f\u007f-\u009f\u2028\u2029\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069"
@@ -104,14 +103,7 @@ def one_line(text: object, length_max: int = DETAIL_LENGTH_MAX) -> str:
     return line if len(line) <= length_max else f"{line[: length_max - 1]}…"
 
 
-def summary(errors: Sequence[object]) -> str:
-    """The first errors, and the number of the others."""
-    more = len(errors) - NAMED_MAX
-    first = "; ".join(map(str, errors[:NAMED_MAX]))
-    return f"{first}; and {more} more" if more > 0 else first
-
-
-def listed(names: Sequence[str], most: int = NAMED_MAX) -> str:
+def listed(names: Sequence[str], most: int) -> str:
     """The first ``most`` names, and how many more there are."""
     more = len(names) - most
     return ", ".join(names[:most]) + (f" and {more} more" if more > 0 else "")

@@ -8,11 +8,11 @@ from typing import TypedDict
 
 from shared.autoscaling.errors import BadMessage
 from shared.autoscaling.flows.common import declared_samples, find
-from shared.autoscaling.messages import all_refused, decode_samples
+from shared.autoscaling.messages import REFUSED_SHOWN_MAX, all_refused, decode_samples
 from shared.autoscaling.policy import Resource
 from shared.autoscaling.ports import QueueSender
 from shared.values.samples import encode_metrics
-from shared.values.text import NAMED_MAX, TimeText
+from shared.values.text import TimeText
 from shared.web.board import OfResource
 from shared.web.given import json_body
 from shared.web.http import Refused, Request
@@ -70,5 +70,5 @@ async def push_metrics(receiver: SampleReceiver, path: OfResource, request: Requ
     if not metrics:
         raise Refused(400, str(all_refused(refused)))
     await receiver.queue.send_texts(receiver.carrying(encode_metrics(metrics)))
-    told = [str(error) for error in refused[:NAMED_MAX]]
+    told = [str(error) for error in refused[:REFUSED_SHOWN_MAX]]
     return {"resource": resource.name, "accepted": len(metrics), "refused": told}

@@ -14,7 +14,8 @@ from shared.values.redaction import redacting
 
 @redacting
 class ServiceBusDeadLetters:
-    """See DeadLetterSender. Duplicate detection of the queue accepts each event once."""
+    """See DeadLetterSender. A queue with duplicate detection accepts each event once within its
+    window."""
 
     def __init__(self, sender: MessageSender) -> None:
         self._sender = sender
@@ -29,8 +30,10 @@ class ServiceBusDeadLetters:
 
 def id_of(stored: StoredDeadLetter) -> str:
     """The same ID for each attempt to send the dead letter, and another one for each other dead
-    letter, also of a hub that was created again. An ID has at most 128 characters, so the whole
-    names are hashed."""
+    letter, also of a hub that was deleted and created again.
+
+    The hash covers the whole names, because an ID has at most 128 characters.
+    """
     stream, letter = stored.stream, stored.letter
     identity = f"{stream.key}|{letter.sequence}|{letter.enqueued_at.astimezone(UTC).isoformat()}"
     digest = hashlib.blake2b(identity.encode(), digest_size=16).hexdigest()

@@ -200,6 +200,7 @@ class IngestionParts(IngestionStores):
             await outbox.send_messages(stream, self.store, self.sender, leases)
 
     def dead_letter_queue(self, connection: str, queue: str) -> ServiceBusDeadLetters:
+        """Sends dead letters to a Service Bus queue."""
         from shared.wiring.batch_sender import batch_sender  # noqa: PLC0415  heavy to import
         from shared.wiring.dead_letter_queue import ServiceBusDeadLetters  # noqa: PLC0415  heavy
 
@@ -253,7 +254,8 @@ class IngestionParts(IngestionStores):
 
     @property
     def _own_address(self) -> str:
-        """The address of the app in Azure; empty elsewhere."""
+        """The address of the app in Azure, from the host name in the environment; empty
+        elsewhere."""
         host = self._app.settings.environ.get("WEBSITE_HOSTNAME", "")
         return f"https://{host}" if host else ""
 

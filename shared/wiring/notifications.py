@@ -26,6 +26,7 @@ TREND_DAYS = timedelta(days=7)
 
 class NotificationParts(Parts):
     async def send_due(self) -> None:
+        """Send the notifications that are due."""
         await flow.send_due_notifications(self.sources, self.store, self.notifier, self.intervals)
 
     @cached_property

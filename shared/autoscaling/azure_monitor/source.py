@@ -31,9 +31,9 @@ class AzureMonitorMetric(Source):
 
     ``time_grain`` is an ISO 8601 duration. ``filter`` selects values of dimensions, such as
     ``EntityName eq 'orders'``; without it, Azure Monitor aggregates over all dimensions.
-    ``streamed=True`` takes the metric from the event hub, where a diagnostic setting sends it,
-    without records that are divided by a dimension: see docs/events.md. ``namespace`` is that of a
-    custom metric.
+    ``streamed=True`` takes the metric from the event hub instead, where a diagnostic setting sends
+    it. Streamed records that are divided by a dimension are not read: see docs/events.md.
+    ``namespace`` is that of a custom metric, such as ``azure.applicationinsights``.
     """
 
     resource_id: Annotated[str, matching(RESOURCE_ID, SUCH_AN_ID)]

@@ -12,18 +12,21 @@ from typing import Any, TypeVar
 
 from shared.autoscaling.acting.activation import Standing, told
 from shared.autoscaling.errors import BadMessage, StateConflict, StateUnreadable, UnknownResource
-from shared.autoscaling.messages import Samples
+from shared.autoscaling.messages import Samples, summary
 from shared.autoscaling.policy import Resource
 from shared.autoscaling.ports import Snapshot, StateStore
 from shared.values.concurrency import task_runner
 from shared.values.measurements import CAPACITY_METRIC, Metric
-from shared.values.text import listed, quoted, summary
+from shared.values.text import listed, quoted
+
+NAMED_MAX = 20
+"""The most declared resources that an error names."""
 
 
 def find(resources: Mapping[str, Resource], name: str) -> Resource:
     """The declared resource of this name. Raises UnknownResource."""
     if name not in resources:
-        declared = listed(sorted(resources)) or "none"
+        declared = listed(sorted(resources), NAMED_MAX) or "none"
         raise UnknownResource(
             f"resource {quoted(name)} is not declared in scaling_rules.py (declared: {declared})"
         )

@@ -28,14 +28,13 @@ from shared.autoscaling.flows.common import (
     work_through,
 )
 from shared.autoscaling.flows.policy_threads import POLICY_THREADS, PolicyThreads
-from shared.autoscaling.messages import Samples, all_refused, decode_samples, split
+from shared.autoscaling.messages import Samples, all_refused, decode_samples, split, summary
 from shared.autoscaling.plan_facts import PlanFacts, of_fields
 from shared.autoscaling.policy import Resource, held_at_maximum
 from shared.autoscaling.ports import Snapshot, StateStore
 from shared.autoscaling.state import ScaleAction, ScalingState
 from shared.autoscaling.transition import Transition
 from shared.values.measurements import CAPACITY_METRIC, Metric, span
-from shared.values.text import summary
 
 log = logging.getLogger(__name__)
 

@@ -62,7 +62,9 @@ def status(
     snapshot: Snapshot,
     found: Iterable[LastingCondition],
 ) -> ResourceStatus:
-    """The status of a resource, and what is wrong (``found``)."""
+    """The status of a resource: capacity, desired state, mode, override, rate per instance,
+    metrics, the newest decision, and what is wrong (``found``).
+    """
     state, now = as_of(snapshot.state, snapshot.read_at), snapshot.read_at
     mode, mode_reason = effective_mode(resource, state, now)
     capacity = known_capacity(state)
@@ -146,7 +148,8 @@ def _sample(name: str, sample: MetricValue) -> SampleShown:
 
 
 def history(entries: Sequence[LogEntry], now: datetime, step_seconds: float) -> History:
-    """The points of the chart, and the log without decisions that change nothing, newest first."""
+    """The points of the chart, and the log entries except decisions without a change, newest
+    first."""
     return {
         "as_of": format_time(now),
         "points": points(entries, step_seconds),
@@ -157,8 +160,8 @@ def history(entries: Sequence[LogEntry], now: datetime, step_seconds: float) -> 
 def points(entries: Iterable[LogEntry], step_seconds: float) -> list[HistoryPoint]:
     """Capacity and metrics over time, oldest first.
 
-    There is a point for each step with the highest values, and another one for each change of the
-    capacity or the desired capacity within a step.
+    There is one point for each step, and another one for each change of the capacity or the desired
+    capacity within a step. A point holds the highest values of its step.
     """
     by_step: dict[tuple[int, int, int | None], HistoryPoint] = {}
     for entry in sorted(entries, key=lambda e: e.time):

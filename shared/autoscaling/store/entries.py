@@ -55,8 +55,8 @@ KEYS = ("PartitionKey", "RowKey")
 
 @dataclass(frozen=True, slots=True)
 class PackedPlace:
-    """The place of the newest packed entry: its quarter, its number in it, and the length of its
-    row."""
+    """The place of the newest packed entry: its quarter of an hour, its number within that quarter,
+    and the characters of its row."""
 
     quarter: datetime = UNIX_START
     number: int = -1
@@ -112,9 +112,9 @@ def _packed_name(entry: LogEntry) -> str:
 
 
 def log_key(entry: LogEntry) -> str:
-    """The key of an entry. Keys sort the newest entry first: within a second, to which the server's
-    clock counts, higher epochs, and the result of an action before the decision that requested it.
-    """
+    """The key of an entry, the same each time it is written. Keys sort the newest entry first:
+    within a second, to which the server's clock counts, higher epochs, and the result of an action
+    before the decision that requested it."""
     epoch = EPOCH_MAX - (entry.epoch or 0)
     rank = int(entry.kind is EntryKind.DECISION)
     return f"{LOG_PREFIX}{_inverted(entry.time)}|{epoch:09d}|{rank}|{entry.entry_id}"
