@@ -38,6 +38,10 @@ class ReadFailed(AutoscalingError):
     """A metric source returned no value. Treat the value as missing, not as zero."""
 
 
+class ReadDenied(ReadFailed):
+    """The app's identity may not read a metric source. The message names the role to assign."""
+
+
 class CapacityDelayed(AutoscalingError):
     """The capacity cannot be changed now, or the outcome is unknown. Try again later.
 

@@ -23,7 +23,6 @@ import typer
 from shared import settings
 from shared.autoscaling.errors import OverrideRefused, UnknownResource
 from shared.ingestion.errors import NotFound
-from shared.values.bounds import NO_LIMIT, Bounds
 from shared.values.text import number, utc_by_default, whole
 from shared.wiring.app import App
 from shared.wiring.remedies import with_remedy
@@ -105,16 +104,17 @@ def _numeric(annotation: Any) -> Any:
     kinds = get_args(kind) or (kind,)
     parse = whole if int in kinds else number if float in kinds else None
     if parse and options and options[0].parser is None:
-        low, high = options[0].min, options[0].max
-        bounds = Bounds(-NO_LIMIT if low is None else low, NO_LIMIT if high is None else high)
-        options[0].parser = partial(_bounded, parse, bounds)
+        options[0].parser = partial(_bounded, parse, options[0].min, options[0].max)
     return annotation
 
 
-def _bounded(parse: Callable[[str], float], bounds: Bounds, given: object) -> float:
+def _bounded(
+    parse: Callable[[str], float], low: float | None, high: float | None, given: object
+) -> float:
     value = parse(str(given))  # Typer parses defaults, too
-    if value not in bounds:
-        raise ValueError(f"{given} must be {bounds}")
+    if (low is not None and value < low) or (high is not None and value > high):
+        span = f"at least {low:,}" if high is None else f"from {low:,} to {high:,}"
+        raise ValueError(f"{given} must be {span}")
     return value
 
 

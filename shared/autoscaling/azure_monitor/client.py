@@ -36,7 +36,7 @@ from shared.autoscaling.azure_monitor.queries import (
 )
 from shared.autoscaling.azure_monitor.source import AzureMonitorMetric
 from shared.autoscaling.azure_monitor.together import PlatformReading
-from shared.autoscaling.errors import ReadFailed
+from shared.autoscaling.errors import ReadDenied, ReadFailed
 from shared.azure.arm import ArmClient, arm_client
 from shared.azure.budget import ArmBudget
 from shared.azure.refusals import Access
@@ -99,6 +99,7 @@ class AzurePlatformMetrics:
         self._regions: dict[str, str] = {}
         self._denied_until: dict[str, datetime] = {}
         """Until when subscriptions whose batches were denied, and resources, are not queried."""
+        self._denials: dict[AzureMonitorMetric, str] = {}
         self._throttling: dict[str, Throttling] = {}
 
     async def read(
@@ -141,7 +142,7 @@ class AzurePlatformMetrics:
                 self._deny(query.subscription_id)
                 return await self._all(one_by_one(query))
             if error.status in DENIED:
-                self._denied_until[query.place] = self._clock() + DENIED_FOR
+                return self._denied(query, str(error))
             if error.status in NOT_AS_A_WHOLE and query.region:
                 return await self._all(one_by_one(query))
             if error.status in NOT_AS_A_WHOLE and len(query.metrics) > 1:
@@ -149,6 +150,14 @@ class AzurePlatformMetrics:
             return dict.fromkeys(query.sources, error)
         except ReadFailed as error:
             return dict.fromkeys(query.sources, error)
+
+    def _denied(self, query: MetricQuery, message: str) -> Answers:
+        """The error for the sources of a resource whose query was denied, which is returned only
+        once. The resource is queried again after an hour."""
+        self._denied_until[query.place] = self._clock() + DENIED_FOR
+        new = [source for source in query.sources if self._denials.get(source) != message]
+        self._denials.update(dict.fromkeys(new, message))
+        return dict.fromkeys(new, ReadDenied(message))
 
     async def _all(self, queries: Iterable[MetricQuery]) -> Answers:
         found: Answers = {}
@@ -179,6 +188,8 @@ class AzurePlatformMetrics:
         except (LookupError, TypeError, ValueError, AttributeError) as error:
             raise ReadFailed(f"{place}: the answer does not describe metrics: {error}") from error
         self._throttling.pop(place, None)
+        for source in found:
+            self._denials.pop(source, None)
         return found
 
     def _deny(self, subscription_id: str) -> None:

@@ -20,8 +20,9 @@ class PlatformMetrics(Protocol):
         """The samples that are new since the last call, oldest first, or why there is no answer.
 
         A sample may be older than one that was returned before. None is returned twice by the same
-        object. The failure of one source does not affect others. A source that is not due yet is
-        left out, and so is, for an hour, one that may not be read.
+        object. A source that is not due yet is left out. The failure of one source does not affect
+        others. ReadDenied is returned once, and again only if its message changes or after the
+        source could be read.
         """
         ...
 

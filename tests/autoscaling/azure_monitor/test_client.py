@@ -364,7 +364,7 @@ async def test_metrics_of_one_resource_share_a_request_and_the_error_of_one_spar
     assert str(answers[incoming]) == "IncomingMessages: Timeout: 'try later'"
 
 
-async def test_a_missing_role_is_named_and_asked_for_again_after_an_hour(azure: Azure) -> None:
+async def test_a_missing_role_is_named_once_and_asked_for_again_after_an_hour(azure: Azure) -> None:
     azure.arm.metrics.resources[PLAN.lower()].readable = False
     assert "Monitoring Reader" in str((await azure.metrics.read([CPU]))[CPU])
     azure.now += timedelta(minutes=59)

@@ -211,7 +211,7 @@ def test_one_line_says_why_messages_are_not_counted(caplog: pytest.LogCaptureFix
     assert "assign the app the role Monitoring Reader on it" in line
 
 
-DENIED = "ReadFailed: bus-1: 403: AuthorizationFailed"
+DENIED = "ReadDenied: bus-1: 403: AuthorizationFailed"
 THROTTLED = "ReadFailed: Azure Monitor throttles bus-1: the next query is at 12:0"
 
 
