@@ -113,8 +113,7 @@ async def read_hub(
 
 
 def _use_handler(handler: str) -> None:
-    """Set the setting IngestionHandler for this process. The handler may be in a module of the
-    current folder."""
+    """Set IngestionHandler for this process. The handler may be in the current folder."""
     if (folder := str(Path.cwd())) not in sys.path:
         sys.path.insert(0, folder)
     settings.override(HANDLER, handler)
@@ -308,8 +307,8 @@ def _place(hub: str | None, group: str | None, partition: str | None) -> Place:
 
 
 async def _check_rules(app: App, *, ignore: bool) -> None:
-    """Raise Misused if the app runs other rules than this command, because the app may not know the
-    metrics that these rules accept. A handler of the user's own does not read the rules."""
+    """Raise Misused if the app runs other rules than this command and may not know the metrics that
+    these accept. A handler of the user's own does not read the rules."""
     if app.ingestion.handling:
         return
     version, here = rules_version(app.settings.environ), app.resources
@@ -367,10 +366,7 @@ async def _apply(
     act: Callable[[Sequence[StoredDeadLetter]], Awaitable[DeadLetterResult]],
     show: Callable[[tables.JsonObject], None] = tables.outcome,
 ) -> Answer:
-    """Call ``act`` for all dead letters that match the query, in chunks.
-
-    ``show`` prints the result.
-    """
+    """Call ``act`` for all dead letters that match the query, in chunks."""
     outcome = DeadLetterResult()
     async for chunk in chunks(app.ingestion.store, query, CHUNK):
         outcome.add(await act(chunk))
@@ -380,6 +376,5 @@ async def _apply(
 
 
 async def _before(app: App, age: timedelta | None) -> datetime | None:
-    """The time before which a dead letter must have failed to be older than ``age``. Every one is
-    older than 0 s, although the store's clock may only count seconds."""
+    """The time before which a dead letter must have failed to be older than ``age``."""
     return await older_than(app.ingestion.store, age) if age else None

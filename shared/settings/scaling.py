@@ -84,8 +84,6 @@ class Schedules(SettingsModel):
 
 @dataclass(frozen=True)
 class RuleSettings(SettingsModel):
-    """The parameters of the default rules."""
-
     window_seconds: Annotated[float, Bounds(1, 14_400)] = setting("WindowSeconds", "seconds", 600,
         "time window from which samples are used")
     minimum_samples: Annotated[int, Bounds(1, 1000)] = setting("MinimumSamples", "whole number", 5,
@@ -152,8 +150,6 @@ class RuleSettings(SettingsModel):
 
 @dataclass(frozen=True)
 class TimingSettings(SettingsModel):
-    """How long the app waits for a scale action."""
-
     resend_seconds: Annotated[float, Bounds(1, 3600)] = setting("ActionResendSeconds",
         "seconds", 60, "time after which an unconfirmed action is sent again", "`reconciler`")
     retry_seconds: Annotated[float, Bounds(0.1, 3600)] = setting("ActionRetrySeconds", "seconds",

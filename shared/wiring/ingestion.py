@@ -53,15 +53,13 @@ QUEUE = "metrics"
 CONCURRENT_KEYS_MAX = 16
 """The number of partition keys of a batch whose events are processed concurrently."""
 BATCH_SECONDS_MAX = 240
-"""Half a minute below the time after which a function stops itself, which leaves time to commit.
-The last call of the handler has ended by then."""
+"""Half a minute below the time after which a function stops itself, to leave time to commit."""
 TRIGGER_CALL_SECONDS_MAX = 200
 CONCURRENT_TAILS_MAX = 4
 
 
 class IngestionParts(IngestionStores):
     async def process(self, bodies: Sequence[bytes], metadata: Any) -> None:
-        """Process a batch of the Functions trigger."""
         batch = parse_batch(bodies, metadata)
         await ingest.ingest_batch(batch.events, await self.pipeline(batch.partition_id))
 
@@ -118,17 +116,14 @@ class IngestionParts(IngestionStores):
 
     @cached_property
     def handler_of(self) -> Callable[[Stream], Handler]:
-        """Creates the handler of a partition: the user's own handler, or the app's, which reads
-        metrics.
-        """
+        """Creates the handler of a partition: the user's own, or the app's, which reads metrics."""
         if self.handling:
             return self.handling.handler_of
         bytes_max = self.settings.event_bytes_max
         return lambda stream: MetricHandler(stream, self.metric_subscriptions, bytes_max)
 
     def _guarded(self, stream: Stream, call_seconds: float | None = None) -> Handler:
-        """The handler of a partition with its time limit. Errors of a user's handler may contain
-        secrets, and operators see them."""
+        """The handler of a partition with its time limit, and without secrets in its errors."""
         seconds = call_seconds or self.settings.handler_seconds_max
         return limited(redacting_call(self.handler_of(stream)), seconds)
 
@@ -139,9 +134,7 @@ class IngestionParts(IngestionStores):
 
     @cached_property
     def instance(self) -> str:
-        """The name of this instance, unique for each process. Failure counts are stored under this
-        name.
-        """
+        """The name of this process, under which failure counts are stored."""
         return uuid.uuid4().hex[:12]
 
     @cached_property
@@ -158,7 +151,6 @@ class IngestionParts(IngestionStores):
 
     @cached_property
     def receiver(self) -> PartitionReceiver:
-        """Reads partitions outside the Functions trigger."""
         from shared.ingestion.hub.receiver import EventHubReceiver  # noqa: PLC0415  heavy
 
         return EventHubReceiver(self.connection, self.settings.consumer_group)
@@ -178,7 +170,6 @@ class IngestionParts(IngestionStores):
 
     @cached_property
     def effect_retention(self) -> EffectRetention:
-        """Deletes effects that are older than ``EffectsKeptDays``."""
         return EffectRetention(self.store, self.settings.effects_kept, time.monotonic)
 
     async def send_event(self, body: bytes) -> None:
@@ -191,8 +182,6 @@ class IngestionParts(IngestionStores):
 
     @property
     def redriver(self) -> Redriver:
-        """Handles the events of dead letters again."""
-
         outages = self._app.checked.outages
         return Redriver(self.store, self.hub, self._guarded, self._app.retry, outages)
 
@@ -202,11 +191,8 @@ class IngestionParts(IngestionStores):
         return DeadLetterService(self.store, self.hub, self.redriver, self.send_redriven)
 
     async def send_redriven(self, letters: Sequence[StoredDeadLetter]) -> None:
-        """Send the messages that redriven dead letters left in the outbox.
-
-        The process that redrives them must call this, because no other process sends these
-        messages.
-        """
+        """Send the messages that redriven dead letters left in the outbox. No other process
+        does."""
         for stream in {stored.stream for stored in letters}:
             numbers = [stored.letter.sequence for stored in letters if stored.stream == stream]
             leases = outbox.OutboxLeases(dict.fromkeys(numbers, 0))

@@ -38,7 +38,7 @@ class NotificationParts(Parts):
 
     @property
     def deployment(self) -> str:
-        """The name in notifications. In Azure, the default is that of the app, and of its slot."""
+        """The name in notifications: in Azure by default that of the app, and of its slot."""
         names = map(self._app.settings.environ.get, ("WEBSITE_SITE_NAME", "WEBSITE_SLOT_NAME"))
         site, slot = ((name or "").strip() for name in names)
         own = f"{site}-{slot}" if site and slot.lower() not in ("", "production") else site
@@ -94,8 +94,6 @@ class NotificationParts(Parts):
         return event_news.of_hub(ingestion.connection.hub, group, backlogs)
 
     async def _trends(self, _since: datetime, now: datetime) -> Observed:
-        """Looks back several days, because verdicts are written by a later nightly run, and again
-        after late data.
-        """
+        """Looks back several days, because verdicts are written by later nightly runs."""
         lost = await self._app.nightly.trends.since((now - TREND_DAYS).date(), LOST)
         return Observed(list(trend_notices(lost)))

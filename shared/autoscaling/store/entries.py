@@ -84,10 +84,8 @@ def log_operations(
     entries: Sequence[LogEntry], place: PackedPlace, version: str | None, *, packs: bool = True
 ) -> list[RowOperation]:
     """The operations that write the entries of a commit, and the newest decision to ``last``, which
-    must still have this ``version``: a decision counts those before it.
-
-    ``place`` is that of the newest packed entry. Entries that are too long are not packed.
-    """
+    must still have this ``version``. ``place`` is that of the newest packed entry. Entries that are
+    too long are not packed."""
     own: list[RowOperation] = []
     packed: dict[str, Row] = {}
     last: Row = {}
@@ -114,20 +112,17 @@ def _packed_name(entry: LogEntry) -> str:
 
 
 def log_key(entry: LogEntry) -> str:
-    """The key of an entry. Keys sort the newest entry first.
-
-    An entry that is written again gets the same key. The server's clock has a resolution of one
-    second. Within a second, higher epochs come first, and the result of an action comes before the
-    decision that requested the action.
-    """
+    """The key of an entry, the same each time it is written. Keys sort the newest entry first:
+    within a second, to which the server's clock counts, higher epochs, and the result of an action
+    before the decision that requested it."""
     epoch = EPOCH_MAX - (entry.epoch or 0)
     rank = int(entry.kind is EntryKind.DECISION)
     return f"{LOG_PREFIX}{_inverted(entry.time)}|{epoch:09d}|{rank}|{entry.entry_id}"
 
 
 def end_of(prefix: str, time: datetime | None = None) -> str:
-    """The end of the keys of all entries of this time and later, those of the whole quarter of an
-    hour if they are packed. Without a time, the end of the keys of all entries."""
+    """The end of the keys of all entries of this time and later, or of the whole quarter of an hour
+    if they are packed; without a time, of all entries."""
     if time is None:
         return prefix + AFTER
     return f"{prefix}{_inverted(quarter_of(time) if prefix == PACKED_PREFIX else time)}|{AFTER}"
@@ -193,8 +188,7 @@ def packed_entries(row: Any) -> Iterator[tuple[LogEntry, float]]:
 
 
 def last_of(rows: Sequence[Any]) -> tuple[LogEntry | None, PackedPlace, tuple[str, ...]]:
-    """The newest decision, the place of the newest packed entry, and why they cannot be read. The
-    next decision writes the row again."""
+    """The newest decision, the place of the newest packed entry, and why they cannot be read."""
     row = next((each for each in rows if each["RowKey"] == LAST_ROW), None)
     if row is None:
         return None, PackedPlace(), ()
@@ -225,8 +219,7 @@ def _unreadable(row: Any, reason: str, time: datetime, name: str = "") -> LogEnt
 
 
 def _time_of_key(row: Any) -> datetime:
-    """The time of the entry according to its key. If the key has no time, the time when the row was
-    last written."""
+    """The time of the entry by its key, or else when the row was last written."""
     try:
         ticks = int(row["RowKey"].split("|")[1])
         return UNIX_START + timedelta(microseconds=TICKS_MAX - ticks)
@@ -245,11 +238,8 @@ def _log_entry(row: Mapping[str, Any]) -> LogEntry:
 
 
 def _candidates_text(candidates: Sequence[Recommendation]) -> str:
-    """The recommendations as JSON that fits into one property.
-
-    If the JSON is too long, the evidence is left out. If it is still too long, the last
-    recommendations are left out.
-    """
+    """The recommendations as JSON that fits into one property, if need be without evidence or the
+    last."""
     fields = [_candidate_fields(candidate) for candidate in candidates]
     for with_evidence in (True, False):
         kept = [c if with_evidence else {**c, "evidence": {}} for c in fields]
@@ -278,9 +268,7 @@ def _evidence_text(evidence: Mapping[str, Any]) -> str:
 
 
 def _plain_evidence(evidence: Mapping[Any, Any]) -> dict[str, Any]:
-    """The evidence with plain values only. A rule can put any value into its evidence. Values that
-    are not plain are converted to text.
-    """
+    """The evidence, in which other than plain values are converted to text."""
     items = list(evidence.items())[:EVIDENCE_ITEMS_MAX]
     return {_text_of(key): _plain(value) for key, value in items}
 

@@ -1,8 +1,5 @@
-"""Stores the state of resources and the decision log on Table Storage.
-
-The state of a resource is read as one range of rows. It is written in one transaction, which
-succeeds only if the ETags of the rows are unchanged.
-"""
+"""Stores the state of resources and the decision log on Table Storage. The state is read as one
+range of rows, and written in one transaction, which succeeds only if their ETags are unchanged."""
 
 from __future__ import annotations
 

@@ -33,8 +33,8 @@ from shared.autoscaling.state import (
     Stall,
 )
 from shared.autoscaling.store.entries import PackedPlace, last_of, log_operations, newest_first
-from shared.autoscaling.store.rows import profile_row
 from shared.autoscaling.store.tables import TableStateStore
+from shared.sampling.profile import UsualWeek, profile_row
 from shared.settings.connections import StorageConnection
 from shared.storage.table_requests import Row, RowOperation
 from shared.values.measurements import MetricValue, WeekProfile, Window
@@ -494,13 +494,14 @@ async def test_a_profile_is_read_and_an_unreadable_one_gives_the_reason(
     azurite: Azurite, table: Any, name: str
 ) -> None:
     loads = (None, *[float(hour) for hour in range(1, 168)])
-    profile = WeekProfile(loads, "Europe/Paris", (0, *[8] * 167))
+    week = "Europe/Paris", (0, *[8] * 167)
+    profile, row = WeekProfile(loads, *week), profile_row(name, UsualWeek(loads, *week))
     async with table_store(azurite) as store:
-        table.create_entity(profile_row(name, profile))
+        table.create_entity(row)
         assert (await store.load(name)).state.profile == profile
         await store.commit(await store.load(name), FULL)
         assert (await store.load(name)).state == replace(FULL, profile=profile)
-        table.upsert_entity({**profile_row(name, profile), "time_zone": "Mars/Olympus"})
+        table.upsert_entity({**row, "time_zone": "Mars/Olympus"})
         broken = (await store.load(name)).state.profile
         assert broken is not None
         assert "cannot be read" in broken.absent
