@@ -29,7 +29,9 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
         "--faults. 2: the trace, the rules or the options cannot be used.",
         epilog=f"{PROGRAM} tune TRACE... --rules FILE fits the numbers of the rules. "
         f"{PROGRAM} import-autoscale SETTING.json converts rules of Azure Monitor. "
-        f"{PROGRAM} audit says what a plan in Azure cost, and what other rules would cost.",
+        f"{PROGRAM} audit says what a plan in Azure cost, and what other rules would cost. "
+        f"{PROGRAM} what-if RESOURCE says what other rules would have done in a time that the app "
+        "recorded.",
     )
     parser.add_argument(
         "trace",
@@ -45,7 +47,10 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
         "--json", action="store_true", help="print one JSON object instead of the report"
     )
     parser.add_argument(
-        "--plot", type=_plot, metavar="FILE", help="draw the replay into this file, .png or .html"
+        "--plot",
+        type=plot_file,
+        metavar="FILE",
+        help="draw the replay into this file, .png or .html",
     )
     parser.add_argument(
         "--faults",
@@ -222,7 +227,7 @@ def bounded(
     return checked
 
 
-def _plot(text: str) -> Path:
+def plot_file(text: str) -> Path:
     path = Path(text)
     if path.suffix not in PLOT_KINDS:
         raise argparse.ArgumentTypeError(f"{text!r} must end in {' or '.join(PLOT_KINDS)}")

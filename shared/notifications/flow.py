@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 
@@ -41,11 +41,16 @@ log = logging.getLogger(__name__)
 SENDING_SECONDS_MAX = 120
 
 
+def no_link(_news: News) -> str:
+    return ""
+
+
 async def send_due_notifications(
     sources: Mapping[str, Source],
     store: NotificationStore,
     notifier: Notifier,
     intervals: NotificationIntervals,
+    link_of: Callable[[News], str] = no_link,
 ) -> int:
     """Read all sources, send the notifications that are due, and return how many were sent. Each
     source is read from where the last run stopped. If a source cannot be read, the others are still
@@ -60,7 +65,7 @@ async def send_due_notifications(
         if (reading := await _read(name, source, since, now)) is not None:
             observed[name] = reading
     due = _due(list(observed.values()), history, intervals, all_read=len(observed) == len(sources))
-    sent = await _all_sent(due, store, notifier)
+    sent = await _all_sent(due, store, notifier, link_of)
     for name, reading in observed.items():
         until = handled_until(reading.events, history.records, sent, now)
         progress = replace(history.progress.get(name, SourceProgress(until)), until=until)
@@ -116,7 +121,10 @@ async def _read(name: str, source: Source, since: datetime, now: datetime) -> Ob
 
 
 async def _all_sent(
-    due: Iterable[Sequence[Notification]], store: NotificationStore, notifier: Notifier
+    due: Iterable[Sequence[Notification]],
+    store: NotificationStore,
+    notifier: Notifier,
+    link_of: Callable[[News], str],
 ) -> set[Key]:
     """Send the notifications and return the keys of those that were sent.
 
@@ -128,6 +136,7 @@ async def _all_sent(
         async with asyncio.timeout(SENDING_SECONDS_MAX):
             for group in due:
                 news = together(group)
+                news = replace(news, link=news.link or link_of(news))
                 if await _succeeds(notifier.tell(news), news):
                     sent.update([n.key for n in group if await _succeeds(store.save(n), n.news)])
                     log.info("[notified] %s: %s", news.subject, news.headline)

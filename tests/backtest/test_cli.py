@@ -157,6 +157,7 @@ def test_the_backlog_can_be_limited_to_one_of_several_metrics(backtest: CommandL
     one = backtest.json(*options, "--backlog-metric", "more")
     assert one["arena"]["metrics"] == {"jobs": "0", "more": "backlog"}
     assert not any("whole backlog" in notice for notice in one["trace"]["notices"])
+    assert one["policies"]["original"]["J"] == both["policies"]["original"]["J"]
 
 
 PLAN_ID = (

@@ -33,11 +33,9 @@ CHANGE_A_PART_AND_REFRESH = f"""
 NO_TIMERS = "window.setInterval = () => 0"
 """Without a refresh, a chart does not move before it is clicked."""
 MARK_NEAREST_THE_MIDDLE = """() => {
-    const seconds = text => Date.parse(text) / 1000;
-    const points = JSON.parse(document.querySelector(".card script").text);
-    const [first, last] = [points[0], points.at(-1)].map(point => seconds(point.time));
-    return [...document.querySelectorAll("details[data-kind=decision]")]
-        .map(line => (seconds(line.dataset.time) - first) / (last - first))
+    const {marks, since, end} = JSON.parse(document.querySelector(".card script").text);
+    const [first, last] = [since, end].map(Date.parse);
+    return marks.map(mark => (Date.parse(mark[0]) - first) / (last - first))
         .sort((a, b) => Math.abs(a - 0.5) - Math.abs(b - 0.5))[0];
 }"""
 
@@ -94,7 +92,8 @@ async def test_the_page_is_accessible_and_fits_every_screen(
     browser: Browser, system: LocalSystem, scheme: str, width: int
 ) -> None:
     tab = await open_tab(browser, system, scheme, width)
-    await tab.page.locator("details summary").first.click()
+    for part in (".change-rules", ".events details"):
+        await tab.page.locator(f"{part} summary").first.click()
     results = await Axe().run(tab.page)
     assert results.violations_count == 0, results.generate_report()
     assert await tab.page.evaluate("document.documentElement.scrollWidth") <= width
@@ -111,7 +110,7 @@ async def test_a_click_on_a_mark_of_the_chart_opens_the_recommendations_of_all_r
     box = await over.bounding_box()
     assert box is not None
     await over.click(position={"x": box["width"] * share, "y": box["height"] / 2})
-    line = tab.page.locator("details[open][data-kind=decision]")
+    line = tab.page.locator(".events details[open]")
     await expect(line).to_have_count(1)
     await expect(line.locator("table")).to_contain_text("queue_age")
     assert tab.complaints == []
@@ -123,6 +122,7 @@ async def test_an_override_set_on_the_page_is_shown_and_can_be_cleared(
 ) -> None:
     tab = await open_tab(browser, system, "light", 1280)
     form = tab.page.locator("form.override")
+    await tab.page.locator(".change-rules summary").click()
     await form.locator("[name=by]").fill("anna")
     await form.locator("button").press("Enter")
     await expect(form.locator("output")).to_contain_text("reason: must be 1 to 500 characters")
@@ -139,6 +139,36 @@ async def test_an_override_set_on_the_page_is_shown_and_can_be_cleared(
     assert tab.complaints == [
         "Failed to load resource: the server responded with a status of 400 (Bad Request)"
     ]
+    await tab.page.context.close()
+
+
+async def test_a_range_is_chosen_by_drag_and_a_mark_that_is_not_listed_opens_its_entry(
+    browser: Browser, system: LocalSystem
+) -> None:
+    tab = await open_tab(browser, system, "light", 1280, NO_TIMERS)
+    box = await tab.page.locator(".u-over").first.bounding_box()
+    assert box is not None
+    y = box["y"] + box["height"] / 2
+    await tab.page.mouse.move(box["x"] + box["width"] * 0.2, y)
+    await tab.page.mouse.down()
+    await tab.page.mouse.move(box["x"] + box["width"] - 5, y, steps=5)
+    async with tab.page.expect_navigation():
+        await tab.page.mouse.up()
+    assert "before=" in tab.page.url
+    await expect(tab.page.locator("#fresh")).to_contain_text("a past time")
+    await tab.page.locator(".filter [name=text]").fill("nothing is like this")
+    async with tab.page.expect_navigation():
+        await tab.page.locator(".filter button").click()
+    await expect(tab.page.locator(".events")).to_contain_text("No such entries in this time")
+    share = await tab.page.evaluate(MARK_NEAREST_THE_MIDDLE)
+    over = tab.page.locator(".u-over").first
+    box = await over.bounding_box()
+    assert box is not None
+    async with tab.page.expect_navigation():
+        await over.click(position={"x": box["width"] * share, "y": box["height"] / 2})
+    await expect(tab.page.locator(".events details[open]")).to_have_count(1)
+    assert "text=" not in tab.page.url
+    assert "code=" in tab.page.url
     await tab.page.context.close()
 
 
@@ -181,6 +211,8 @@ async def test_a_page_that_cannot_refresh_shows_since_when_it_is_out_of_date(
         await tab.page.route("**/*", answer)
         await tab.page.evaluate(REFRESH)
         await expect(tab.page.locator("#fresh")).to_contain_text("Out of date since")
+        await expect(tab.page.locator(".attention")).to_contain_text("Not known since")
+        await expect(tab.page.locator(".attention")).not_to_contain_text("Nothing needs attention")
         await tab.page.context.close()
 
 

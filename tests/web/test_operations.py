@@ -87,7 +87,7 @@ def refusal(read: Any, request: Request, model: type[Given]) -> str:
             in_json({"older_than_days": float("nan"), "b": 1, "a": 2}),
             Older,
             "older_than_days = nan: must be a number from 0 to 36,500; "
-            "unknown field 'a', 'b'; known: older_than_days",
+            "unknown field 'a', 'b'; known: older_than_days, limit, by",
         ),
         (
             in_body,
