@@ -17,7 +17,7 @@ from rich.console import Console
 from rich.table import Table
 
 from backtest import PROGRAM
-from backtest.arena import ARENAS, Arena, as_schedule
+from backtest.arena import ARENAS, Arena, Floats, Schedule, as_schedule
 from backtest.clairvoyant import clairvoyant
 from backtest.errors import BacktestError
 from backtest.history import History, load_history
@@ -150,7 +150,7 @@ def what_if(
     changed = replace(other.resource, limits=replace(limits, maximum=most))
     other = replace(other, resource=changed)
     its = _arena(other, found, int(capacity[0]), limit)
-    courses = {REAL: course_with(arena, arrivals, as_schedule(capacity), backlog)}
+    courses = {REAL: course_with(arena, arrivals, capacity, backlog)}
 
     def play(name: str, those: Rules, where: Arena) -> Replay:
         if blind := unjudged(those.resource, where):
@@ -186,12 +186,12 @@ def _arena(rules: Rules, found: History, capacity: int, age_limit: float) -> Are
     )
 
 
-def _recorded(found: History) -> tuple[np.ndarray, np.ndarray]:
+def _recorded(found: History) -> tuple[Floats, Schedule]:
     """The backlog at the end of each minute, and the capacity in it."""
     times = [point.time for point in found.points]
     at = [max(bisect_right(times, end) - 1, 0) for end in found.workload.ends]
     backlog = np.array([found.points[each].backlog for each in at])
-    return backlog, np.array([max(found.points[each].capacity, 1) for each in at])
+    return backlog, as_schedule([max(found.points[each].capacity, 1) for each in at])
 
 
 def _lines(rules: Rules, other: Rules, limit: float) -> Iterator[str]:

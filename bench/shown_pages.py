@@ -55,9 +55,10 @@ async def fleet(count: int) -> Board:
         for number, name in enumerate(resources):
             if minute >= MINUTES and number % 10 == 3:
                 continue
-            backlog = max(0.0, 200 + 300 * math.sin(minute / 8 + number))
-            read = {CAPACITY_METRIC: 2.0 + (minute // 20) % 3, "backlog": round(backlog)}
-            sent = tuple(Metric(name, each, MetricValue(now, v)) for each, v in read.items())
+            desired = (await store.load(name)).state.desired
+            backlog = max(0.0, 100 + 400 * math.sin(minute / 8 + number))
+            read = {CAPACITY_METRIC: desired.target if desired else 2, "backlog": round(backlog)}
+            sent = tuple(Metric(name, each, MetricValue(now, float(v))) for each, v in read.items())
             await scaling_logic.process_samples(Samples(name, sent), resources, store)
     return Board(resources, store, 30, price=0.2)
 

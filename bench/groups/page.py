@@ -46,7 +46,7 @@ def measure() -> Iterator[Measurement]:
     for name, (value, unit) in figures.items():
         baseline = first[name.split(".", 2)[-1]] or 1
         note = "baseline: the same figure with one resource"
-        if name.endswith("seconds"):
+        if name.endswith("_seconds"):
             note, baseline = (
                 "80,640 decisions in Azurite; baseline: the first day of them",
                 first["1_day_seconds"],

@@ -386,7 +386,7 @@ async def test_the_page_and_the_json_show_the_same_status_however_old_the_newest
         for age in (timedelta(minutes=1), timedelta(days=9), timedelta(minutes=-20_000)):
             world.now += age  # the last one sets the clock of the store back
             seen = await overview(world.board, world.resource)
-            shown = await card(world.board, world.resource, seen, HistoryWanted())
+            shown = await card(world.board, world.resource, seen, HistoryWanted.model_validate({}))
             assert shown.content["status"] == await world.get("resources/plan-1")
 
 
