@@ -11,7 +11,7 @@ from types import MappingProxyType
 from typing import Any, TypedDict
 from uuid import uuid4
 
-from pydantic import ConfigDict, Field, model_validator
+from pydantic import ConfigDict, Field
 
 from shared.autoscaling.deciding.decide import EntryKind, LogEntry
 from shared.autoscaling.deciding.stretches import Stretch, course_of
@@ -124,12 +124,6 @@ class HistoryWanted(HistoryHours):
     guard: str = Field("", max_length=50, description="list only what this guard limited")
     text: str = Field("", max_length=100, description="list only entries with this text")
     until: Time | None = Field(None, description="list only entries from before this time")
-
-    @model_validator(mode="before")
-    @classmethod
-    def _given(cls, values: Mapping[str, Any]) -> Mapping[str, Any]:
-        times = ("before", "until")  # a form sends them, also if they are empty
-        return {name: value for name, value in values.items() if value or name not in times}
 
     @property
     def filter(self) -> presenting.RowFilter:

@@ -246,7 +246,7 @@
   document.addEventListener("submit", async event => {
     const form = event.target, act = Object.keys(does).find(name => form.classList.contains(name));
     event.preventDefault();
-    if (!act) return go(Object.fromEntries(new FormData(form)));  // a search
+    if (!act) return go({ ...Object.fromEntries(new FormData(form)), until: form.querySelector("[type=datetime-local]").value });
     const output = form.querySelector("output") || document.querySelector("form.purge output");
     try {
       output.textContent = await does[act](form);
@@ -272,7 +272,9 @@
   for (const kind of ["click", "auxclick"]) document.addEventListener(kind, event => {  // keeps the other parameters
     const link = event.target.closest("a[href^='?']"), merged = new URLSearchParams(location.search);
     if (!link) return;
-    for (const [name, value] of new URLSearchParams(link.search)) value || name === "resource" ? merged.set(name, value) : merged.delete(name);
+    if (link.closest("nav")) merged.delete("until");
+    if ("now" in link.dataset) merged.delete("before");
+    for (const [name, value] of new URLSearchParams(link.search)) merged.set(name, value);
     link.search = merged;
   });
   if (code) for (const link of document.querySelectorAll("a[data-keyed]")) link.search = new URLSearchParams({ code });
