@@ -46,6 +46,7 @@ COMMANDS = {
 
 def _backtest(arguments: Sequence[str]) -> int:
     options = command_line.parse(arguments)
+    command_line.read_settings(options)
     result = _study(options)
     _print(result, options)
     return FAILED if result.faults.get("violations") else 0

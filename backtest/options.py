@@ -8,11 +8,12 @@ from pathlib import Path
 
 from backtest import PROGRAM
 from backtest.arena import ARENAS, Arena, usual_rate
-from backtest.errors import BadArena
+from backtest.errors import BacktestError, BadArena
 from backtest.traces.reading import add_reading, reading_of, trace_file
 from backtest.workload import MISSING, Workload, load_workload
 from backtest.world import VARIATIONS, varied
 from shared.autoscaling.declaring import PLAN_CAPACITY_MAX
+from shared.settings import SettingsError, add_file
 from shared.values import text as texts
 from shared.values.text import whole
 
@@ -43,6 +44,7 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument(
         "--from-history", metavar="RESOURCE", help="replay the app's records instead of a trace"
     )
+    add_settings(parser)
     parser.add_argument(
         "--json", action="store_true", help="print one JSON object instead of the report"
     )
@@ -63,6 +65,26 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     if (options.trace is None) == (options.from_history is None):
         parser.error("give either a trace or --from-history RESOURCE")
     return options
+
+
+def add_settings(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--settings",
+        type=Path,
+        metavar="FILE",
+        help="read settings from this file, such as the storage account of the demo: "
+        ".local/settings.json",
+    )
+
+
+def read_settings(options: argparse.Namespace) -> None:
+    """Add the settings of the file. Raises BacktestError."""
+    if options.settings is None:
+        return
+    try:
+        add_file(options.settings)
+    except SettingsError as error:
+        raise BacktestError(str(error)) from error
 
 
 def add_arena(parser: argparse.ArgumentParser) -> None:

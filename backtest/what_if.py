@@ -22,7 +22,7 @@ from backtest.clairvoyant import clairvoyant
 from backtest.errors import BacktestError
 from backtest.history import History, load_history
 from backtest.import_autoscale import call
-from backtest.options import MINUTES_MAX, bounded, plot_file
+from backtest.options import MINUTES_MAX, add_settings, bounded, plot_file, read_settings
 from backtest.outcome import Score, course, course_with
 from backtest.progress import Progress
 from backtest.replay import Replay, replay
@@ -45,6 +45,7 @@ MODEL_ERROR_MAX = 0.1
 def what_if_command(arguments: Sequence[str]) -> int:
     """Read the records of a time, replay the rules and the other ones, and print a table."""
     options = parsed(arguments)
+    read_settings(options)
     rules = load_rules(Path("scaling_rules.py"), options.resource)
     other = load_rules(options.rules, options.resource) if options.rules else rules
     resource = rules.resource
@@ -81,6 +82,7 @@ def parsed(arguments: Sequence[str]) -> argparse.Namespace:
         "default: PricePerInstanceHour")  # fmt: skip
     add("--instance-rate", type=bounded(texts.number, 0), metavar="ITEMS", help="items that an "
         "instance finishes a minute; default: what the app has learned")  # fmt: skip
+    add_settings(parser)
     add("--plot", type=plot_file, metavar="FILE", help="draw a picture, .png or .html")
     add("--json", action="store_true", help="print one JSON object instead of the table")
     options = parser.parse_args(arguments)
@@ -233,7 +235,7 @@ def _table(done: WhatIf, price: float | None) -> Table:
     for name, score in done.scores.items():
         table.add_row(
             NAMES[name],
-            f"{score.instance_hours:,.1f}",
+            f"{score.instance_hours:,.2f}",
             *([f"{score.instance_hours * price:,.2f}"] if price is not None else []),
             f"{score.violation_minutes:,}",
             f"{score.age_p99:.1f}",

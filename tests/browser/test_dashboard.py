@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import sys
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, replace
+from typing import Any
+from urllib.parse import urlencode
 
 import pytest
 import pytest_asyncio
 from axe_playwright_python.async_playwright import Axe
-from playwright.async_api import Browser, BrowserContext, Page, async_playwright, expect
+from playwright.async_api import Browser, BrowserContext, Page, Route, async_playwright, expect
 
 from local.demo.system import LocalSystem, local_system
 from shared.web import panels
 from shared.web.board import Shown
 from shared.wiring.app import App
 from tests.local.test_system import PATIENT, TraceClock, follow, step_trace
-from tests.web.test_panels import days
+from tests.web.test_panels import LETTER, STREAM, days
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or ""
 FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking"]
@@ -248,6 +251,47 @@ async def test_the_link_to_all_series_carries_the_key_of_the_page(
     assert answer.status == 200
     assert len(await answer.json()) == 21
     await context.close()
+
+
+async def test_dead_letters_are_found_processed_again_and_deleted_after_the_number_is_typed(
+    browser: Browser, system: LocalSystem, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    letters = [replace(LETTER, sequence=n, error=f"error {n}") for n in range(3)]
+
+    async def shown() -> Shown:
+        return Shown([panels.dead_letter(STREAM, each) for each in letters])
+
+    app, sent, typed = running_app(), list[str](), ["2", "3"]
+    changed = {**app.web.board.panels, "dead-letters": shown}
+    monkeypatch.setattr(app.web, "board", replace(app.web.board, panels=changed))
+
+    async def answer(route: Route) -> None:
+        sent.append(f"{route.request.method} {route.request.url.partition('/api/')[2]}")
+        sent.append(route.request.post_data or "")
+        found = [{"failed_at": "2020-01-01T00:00:00Z"}] * 3
+        done: dict[str, Any] = {"done": found, "failed": [], "gone": [], "dead_letters": found}
+        await route.fulfill(json=done)
+
+    tab = await open_tab(browser, system, "light", 1280)
+    await tab.page.route("**/dead-letters**", answer)
+    tab.page.on("dialog", lambda dialog: dialog.accept(typed.pop(0)))
+    letter, output = tab.page.locator("[id^='dead/']"), tab.page.locator("form.purge output")
+    await expect(letter).to_have_count(3)
+    await tab.page.get_by_label("Find among those above").fill("error 2")
+    await expect(letter.locator("visible=true").locator("summary")).to_have_count(1)
+    await tab.page.locator("form.purge [name=by]").fill("anna")
+    await letter.nth(2).locator("summary").click()
+    await letter.nth(2).locator("button").click()
+    await expect(output).to_have_text("3 done")
+    for told in ("nothing was deleted", "3 done"):
+        await tab.page.locator("form.purge button").click()
+        await expect(output).to_have_text(told)
+    stream = urlencode({"hub": STREAM.hub, "group": STREAM.consumer_group, "by": "anna"})
+    place = f"{STREAM.partition_id}/2/redrive?{stream}"
+    assert sent[0] == f"POST dead-letters/{place}"
+    assert [each for each in sent if "purge" in each] == ["POST dead-letters/purge"]
+    assert json.loads(sent[-1]) == {"older_than_days": 30, "limit": 3, "by": "anna"}
+    await tab.page.context.close()
 
 
 def running_app() -> App:

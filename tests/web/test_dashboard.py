@@ -202,7 +202,7 @@ async def test_entries_are_found_by_kind_guard_and_text(world: World) -> None:
 async def test_the_page_and_the_status_say_what_was_spent(world: World) -> None:
     for _ in range(31):
         await world.minute(50)
-    for price, said in ((None, "≈ 1.0 instance-hours today, 1.0 instance-hours this month"),
+    for price, said in ((None, "≈ 1.00 instance-hours today, 1.00 instance-hours this month"),
                         (0.5, "≈ 0.50 today, 0.50 this month")):  # fmt: skip
         world.board = replace(world.board, price=price)
         (status,) = await world.get("resources")

@@ -120,7 +120,7 @@ def _spent(
     def told(hours: float | None) -> str:
         if hours is None:
             return "?"
-        return f"{hours:,.1f} instance-hours" if price is None else f"{hours * price:,.2f}"
+        return f"{hours:,.2f} instance-hours" if price is None else f"{hours * price:,.2f}"
 
     gap = f" ({known:,.0f} of {passed:,} hours are known)" if known < 0.99 * passed else ""
     said = f"{told(day)} today, {told(month)} this month{gap}; at the maximum {told(most)}"

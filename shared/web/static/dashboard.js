@@ -78,7 +78,7 @@
     const times = points.map(point => seconds(point.time));
     const names = [...new Set(points.flatMap(point => Object.keys(point.metrics)))];
     const values = (of, each) => carried(points.map(point => point[of][each] ?? null));
-    const common = { key: name, pick: true, range: [seconds(since), seconds(end)] };
+    const common = { key: name, pick: true, range: [fixed ? seconds(since) : Math.max(seconds(since), times[0] || 0), seconds(end)] };
     for (const old of charts.get(name) || []) old.destroy();
     const drawn = [];
     if (points.length > 1) {
