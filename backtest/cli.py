@@ -78,4 +78,4 @@ def _print(result: Study, options: argparse.Namespace) -> None:
     if options.json:
         sys.stdout.write(json.dumps(result.as_dict(), ensure_ascii=False) + "\n")
     else:
-        show(result, Console())
+        show(result, Console(), options.price)

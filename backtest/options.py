@@ -14,6 +14,7 @@ from backtest.workload import MISSING, Workload, load_workload
 from backtest.world import VARIATIONS, varied
 from shared.autoscaling.declaring import PLAN_CAPACITY_MAX
 from shared.settings import SettingsError, add_file
+from shared.settings import parse as parse_settings
 from shared.values import text as texts
 from shared.values.text import whole
 
@@ -69,6 +70,12 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
 
 def add_settings(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
+        "--price",
+        type=bounded(texts.number, 0),
+        metavar="MONEY",
+        help="of an instance-hour (default: PricePerInstanceHour)",
+    )
+    parser.add_argument(
         "--settings",
         type=Path,
         metavar="FILE",
@@ -78,13 +85,14 @@ def add_settings(parser: argparse.ArgumentParser) -> None:
 
 
 def read_settings(options: argparse.Namespace) -> None:
-    """Add the settings of the file. Raises BacktestError."""
-    if options.settings is None:
-        return
+    """Add the settings of the file, and find the price. Raises BacktestError."""
     try:
-        add_file(options.settings)
+        if options.settings is not None:
+            add_file(options.settings)
     except SettingsError as error:
         raise BacktestError(str(error)) from error
+    if options.price is None:
+        options.price = parse_settings()[0].price_per_instance_hour
 
 
 def add_arena(parser: argparse.ArgumentParser) -> None:

@@ -31,7 +31,6 @@ from backtest.rules_file import Rules, load_rules
 from backtest.study import RULES, Study, no_verdict, unjudged
 from shared.autoscaling import Goal, Limits
 from shared.autoscaling.declaring import PLAN_CAPACITY_MAX
-from shared.settings import parse
 from shared.values import text as texts
 from shared.values.text import utc_by_default, whole
 
@@ -50,7 +49,7 @@ def what_if_command(arguments: Sequence[str]) -> int:
     other = load_rules(options.rules, options.resource) if options.rules else rules
     resource = rules.resource
     found = load_history(resource, options.instance_rate, options.since, options.until)
-    price = parse()[0].price_per_instance_hour if options.price is None else options.price
+    price = options.price
     done = what_if(found, rules, other, options.age_limit, options.maximum, Progress())
     if options.plot:
         from backtest.plot import draw  # noqa: PLC0415  slow to import and rarely needed
@@ -78,8 +77,6 @@ def parsed(arguments: Sequence[str]) -> argparse.Namespace:
     add("--age-limit", type=minutes, metavar="L", help="another age limit, in minutes")
     add("--maximum", type=bounded(whole, 1, instances), metavar="N", help="another maximum")
     add("--rules", type=Path, metavar="FILE", help="another rules file")
-    add("--price", type=bounded(texts.number, 0), metavar="MONEY", help="of an instance-hour; "
-        "default: PricePerInstanceHour")  # fmt: skip
     add("--instance-rate", type=bounded(texts.number, 0), metavar="ITEMS", help="items that an "
         "instance finishes a minute; default: what the app has learned")  # fmt: skip
     add_settings(parser)

@@ -41,16 +41,12 @@ log = logging.getLogger(__name__)
 SENDING_SECONDS_MAX = 120
 
 
-def no_link(_news: News) -> str:
-    return ""
-
-
 async def send_due_notifications(
     sources: Mapping[str, Source],
     store: NotificationStore,
     notifier: Notifier,
     intervals: NotificationIntervals,
-    link_of: Callable[[News], str] = no_link,
+    link_of: Callable[[News], str] = lambda _: "",
 ) -> int:
     """Read all sources, send the notifications that are due, and return how many were sent. Each
     source is read from where the last run stopped. If a source cannot be read, the others are still

@@ -27,6 +27,7 @@ from shared.autoscaling.operating.overrides import Change, duration
 from shared.autoscaling.operating.shown import (
     DecisionEntry,
     History,
+    HistoryPoint,
     ResourceStatus,
     ResourceUnreadable,
 )
@@ -260,7 +261,11 @@ async def resource_history(board: Board, path: OfResource, query: HistoryHours) 
     snapshot = await board.store.load(found.name)
     read = await past(board, snapshot, query)
     changes = [each for each in read.entries if not each.requests_nothing][: status.ENTRIES_MAX]
-    return presenting.history(read.course, changes, snapshot.read_at, read.step_seconds)
+    return {
+        "as_of": format_time(snapshot.read_at),
+        "points": read.points,
+        "events": [presenting.decision_entry(each) for each in changes],
+    }
 
 
 VIEWS = {"": resource, "decisions": resource_decisions, "history": resource_history}
@@ -338,8 +343,9 @@ class Past:
     lost: int = 0
 
     @property
-    def step_seconds(self) -> float:
-        return max((self.end - self.since).total_seconds() / POINTS_MAX, 1)
+    def points(self) -> list[HistoryPoint]:
+        seconds = (self.end - self.since).total_seconds()
+        return presenting.points(self.course, max(seconds / POINTS_MAX, 1))
 
 
 async def past(board: Board, snapshot: Snapshot, query: HistoryHours) -> Past:
@@ -372,7 +378,7 @@ async def card(board: Board, resource: Resource, seen: Shown, query: HistoryWant
         older = entries[-1].time
     changed = [each for each in read.entries if each.applies]
     more = {
-        "points": presenting.points(read.course, read.step_seconds),
+        "points": read.points,
         "marks": [[format_time(e.time), e.current, e.desired, e.entry_id] for e in changed],
         "rows": rows,
         "older": older and format_time(older),

@@ -34,7 +34,6 @@ from shared.autoscaling.operating.shown import (
     DesiredShown,
     EstimateShown,
     EvidenceShown,
-    History,
     HistoryPoint,
     LimitsShown,
     MetricShown,
@@ -179,18 +178,6 @@ def reading(metric: Metric) -> SampleShown:
 
 def _sample(name: str, sample: MetricValue) -> SampleShown:
     return {"name": name, "value": sample.value, "time": format_time(sample.time)}
-
-
-def history(
-    course: Iterable[Stretch], entries: Iterable[LogEntry], now: datetime, step_seconds: float
-) -> History:
-    """The points of the chart, and the log entries except decisions without a change, newest
-    first."""
-    return {
-        "as_of": format_time(now),
-        "points": points(course, step_seconds),
-        "events": [decision_entry(each) for each in entries if not each.requests_nothing],
-    }
 
 
 def points(course: Iterable[Stretch], step_seconds: float) -> list[HistoryPoint]:

@@ -13,7 +13,7 @@ import hashlib
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import astuple, dataclass
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -218,7 +218,7 @@ def _course_text(known: str, entry: LogEntry) -> str:
         course = extended(_course(known), entry)
     except Exception:  # as above
         course = extended([], entry)
-    told = [[microseconds(each.time), *astuple(each)[1:]] for each in course]
+    told = [[microseconds(s.time), s.capacity, s.desired, s.metrics, s.ages] for s in course]
     return text if len(text := json_text(told)) <= TEXT_LENGTH_MAX else known
 
 

@@ -45,7 +45,7 @@
   // --- a resource: capacity with its changes, metrics, age --------------------------------------
 
   const drawMarks = marks => plot => {
-    const { ctx } = plot, size = 6 * devicePixelRatio;
+    const { ctx } = plot, size = (marks.length > 60 ? 3 : 6) * devicePixelRatio;
     for (const [time, from, to] of marks) {
       const x = plot.valToPos(seconds(time), "x", true), y = plot.valToPos(to, "y", true);
       if (x < plot.bbox.left || x > plot.bbox.left + plot.bbox.width) continue;
