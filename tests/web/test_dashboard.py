@@ -189,6 +189,7 @@ async def test_entries_are_found_by_kind_guard_and_text(world: World) -> None:
         await world.store.record(replace(line, limited_by=(guard,) if guard else ()))
     for query, wanted in (
         ({}, {"e-0", "e-1", "e-2", "e-3"}),
+        ({"kind": "every"}, {"e-0", "e-1", "e-2", "e-3"}),
         ({"kind": "override"}, {"e-1"}),
         ({"guard": "bounds"}, {"e-0"}),
         ({"text": "ANNA"}, {"e-1"}),
@@ -196,7 +197,9 @@ async def test_entries_are_found_by_kind_guard_and_text(world: World) -> None:
         ({"guard": "bounds", "text": "more"}, set()),
     ):
         body = (await dashboard(Request(query={**query, "live": "true"}), world.board)).body
-        assert set(re.findall(r'<details id="plan-1/(e-[^"]+)"', body)) == wanted
+        found = set(re.findall(r'<details id="plan-1/([^"]+)"', body))
+        assert {each for each in found if each.startswith("e-")} == wanted
+        assert (found > wanted) == ("every" in query.values()), "decisions that request nothing"
 
 
 async def test_the_page_and_the_status_say_what_was_spent(world: World) -> None:

@@ -182,7 +182,8 @@ async def test_decisions_that_request_nothing_are_read_among_all_others_in_their
 async def test_the_course_has_the_lowest_highest_and_last_values_at_each_capacity(
     store: StateStore, name: str
 ) -> None:
-    seen = [(2000, 2, 9.0), (1100, 2, 5.0), (1000, 2, 90.0), (950, 2, 7.0), (940, 3, 1.0)]
+    seen = [(2000, 2, 9.0), (1100, 2, 9.0), (1000, 2, 90.0), (980, 2, 5.0), (950, 2, 7.0)]
+    seen = [*[(age, 2, 9.0) for age in (5000, 4000, 3000)], *seen, (940, 3, 1.0)]
     for age, capacity, value in seen:
         samples = {"backlog": (MetricValue(ago(age), value),)}
         evidence = {"backlog": value, "arrivals_per_minute": 2.0}
@@ -191,7 +192,7 @@ async def test_the_course_has_the_lowest_highest_and_last_values_at_each_capacit
         snapshot = await store.load(name)
         await store.commit(snapshot, ScalingState(), [line])
     await store.commit(await store.load(name), ScalingState(), [entry(name, "c-1", time=ago(945))])
-    course, lost = await store.course(name, ago(1100), ago(0))
+    course, lost = await store.course(name, ago(1100), ago(935))
     assert lost == 0
     told = [(s.time, s.capacity, s.desired, s.metrics["backlog"], s.ages["age_minutes"][1])
             for s in course]  # fmt: skip
@@ -199,8 +200,9 @@ async def test_the_course_has_the_lowest_highest_and_last_values_at_each_capacit
         (ago(1100), 2, 2, (5.0, 90.0, 7.0), 45.0),
         (ago(940), 3, 3, (1.0, 1.0, 1.0), 0.5),
     ]
-    assert len((await store.course(name, ago(3000), ago(0)))[0]) == 3
-    assert await store.log(name, 3) == (await store.log(name))[:3]
+    assert len((await store.course(name, ago(3000), ago(0)))[0]) == 4
+    for limit in range(1, 6):
+        assert len(await store.log(name, limit, before=ago(1990))) == min(limit, 4)
 
 
 async def test_the_course_of_rows_of_an_older_version_is_told_as_lost(
