@@ -93,7 +93,7 @@ class RateEstimate:
         return f"{RATE_SOURCES[self.source]}{error}{unsure}"
 
     def __str__(self) -> str:
-        likely = float(f"{self.likely:.3g}")
+        likely = float(f"{self.likely:.4g}")
         return f"rate per instance {likely:,.12g} a minute, {self.certainty}"
 
 

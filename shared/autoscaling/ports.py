@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import Any, Protocol
 
 from shared.autoscaling.deciding.decide import LogEntry
+from shared.autoscaling.deciding.stretches import Stretch
 from shared.autoscaling.declaring import CapacityTarget
 from shared.autoscaling.plan_facts import PlanReading
 from shared.autoscaling.state import Override, ScalingState
@@ -87,6 +88,16 @@ class StateStore(Protocol):
         less. Among entries of the same time, epoch and rank, the last one written comes first. If
         the limit cuts such a group, any of its entries may be left out. A row that cannot be read
         becomes an entry of the kind ``unreadable``, with the reason.
+        """
+        ...
+
+    async def course(
+        self, resource_name: str, since: datetime, before: datetime
+    ) -> tuple[list[Stretch], int]:
+        """What the decisions that requested nothing saw, oldest first, in whole quarters of an
+        hour from that of ``since`` to that of ``before``. It reads far less than ``log``. The
+        number is that of the quarters of which this is not known, because an older version of the
+        app wrote them.
         """
         ...
 

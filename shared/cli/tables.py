@@ -38,6 +38,8 @@ def status(resources: Sequence[JsonObject]) -> None:
             again = f" ({newest['repeated'] + 1} times since {newest['repeated_since']})"
             text = f"{shown['name']}: {newest['reason']}"
             _print(Text(text + (again if newest["repeated"] else "")))
+        if spent := shown["spent"]:
+            _print(Text(f"{shown['name']}: {spent['said']}"))
     conditions = [
         LastingCondition(**found, resource=shown["name"])
         for shown in resources

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 
@@ -43,6 +43,7 @@ async def send_due_notifications(
     store: NotificationStore,
     notifier: Notifier,
     intervals: NotificationIntervals,
+    link_of: Callable[[News], str] = lambda _: "",
 ) -> int:
     """Read all sources on from the last run, send what is due, and return how many were sent."""
     history = await store.read()
@@ -54,7 +55,7 @@ async def send_due_notifications(
         if (reading := await _read(name, source, since, now)) is not None:
             observed[name] = reading
     due = _due(list(observed.values()), history, intervals, all_read=len(observed) == len(sources))
-    sent = await _all_sent(due, store, notifier)
+    sent = await _all_sent(due, store, notifier, link_of)
     for name, reading in observed.items():
         until = handled_until(reading.events, history.records, sent, now)
         progress = replace(history.progress.get(name, SourceProgress(until)), until=until)
@@ -103,7 +104,10 @@ async def _read(name: str, source: Source, since: datetime, now: datetime) -> Ob
 
 
 async def _all_sent(
-    due: Iterable[Sequence[Notification]], store: NotificationStore, notifier: Notifier
+    due: Iterable[Sequence[Notification]],
+    store: NotificationStore,
+    notifier: Notifier,
+    link_of: Callable[[News], str],
 ) -> set[Key]:
     """Send the notifications and return the keys of those that were sent. After SENDING_SECONDS_MAX
     the rest waits, because the host restarts an instance at its time limit."""
@@ -112,6 +116,7 @@ async def _all_sent(
         async with asyncio.timeout(SENDING_SECONDS_MAX):
             for group in due:
                 news = together(group)
+                news = replace(news, link=news.link or link_of(news))
                 if await _succeeds(notifier.tell(news), news):
                     sent.update([n.key for n in group if await _succeeds(store.save(n), n.news)])
                     log.info("[notified] %s: %s", news.subject, news.headline)

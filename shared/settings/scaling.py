@@ -174,5 +174,9 @@ class ActionSettings(SettingsModel):
         "sovereign clouds", CAPACITY, parse=fields.address)
     arm_timeout_seconds: Annotated[float, Bounds(1, 180)] = setting("ArmTimeoutSeconds", "seconds",
         120, "timeout for one change of a plan")
+    price_per_instance_hour: Annotated[float, Bounds(1e-6, 1e6)] | None = setting(
+        "PricePerInstanceHour", "money", "", "what an instance costs an hour; with it, the page, "
+        "`status` and the backtest say what was spent", "`dashboard`, `resources`",
+        unset="none (instance-hours only)")
     decision_log_days: Annotated[float, Bounds(0.01, 3650)] = setting("DecisionLogDays", "days", 14,
         "how long the decision log is kept", "`log_retention`")

@@ -223,7 +223,7 @@ class IngestionParts(IngestionStores):
     @cached_property
     def breaker_controller(self) -> BreakerController:
         """The service behind the HTTP endpoints of the circuit breaker."""
-        breaker, app_url = self.settings.breaker, self._app.settings.notifications.app_url
+        breaker = self.settings.breaker
         return BreakerController(
             name=BREAKER,
             deployment=self.deployment,
@@ -234,7 +234,7 @@ class IngestionParts(IngestionStores):
             stream_of=self.stream,
             keys=[each.encode() for each in breaker.approval_keys],
             valid_for=breaker.approval_valid_for,
-            app_url=app_url or self._own_address,
+            app_url=self._app.notifications.app_url,
             times=breaker.part(BreakerTimes),
         )
 
@@ -248,13 +248,6 @@ class IngestionParts(IngestionStores):
             host = urlsplit(storage.table_url).hostname or ""
             store = account_of(storage) or host.partition(".")[0]
         return deployment_of(hub.namespace, hub.hub, self.settings.consumer_group, store)
-
-    @property
-    def _own_address(self) -> str:
-        """The address of the app in Azure, from the host name in the environment; empty
-        elsewhere."""
-        host = self._app.settings.environ.get("WEBSITE_HOSTNAME", "")
-        return f"https://{host}" if host else ""
 
     @cached_property
     def switch(self) -> ConsumptionSwitch:

@@ -7,24 +7,30 @@ import json
 import logging
 from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 from typing import Any
 
 import pytest
 from aiohttp import web
 
+from local.twins.notifications import MemoryNotificationStore
 from shared.azure.retry import JitteredRetrying
 from shared.cli.main import main
 from shared.ingestion.breaker.announcement import opening_news
 from shared.ingestion.breaker.state import Breaker, BreakerMode
+from shared.notifications import flow
 from shared.notifications.notifiers import LogNotifier, Webhook, Webhooks
-from shared.notifications.ports import NotSent
+from shared.notifications.ports import NotSent, Observed, Source
+from shared.notifications.selection import NotificationIntervals
 from shared.values.news import OVER, Address, News, NewsKind, Severity, Style
 from shared.wiring.app import App
 from tests.builders import NOW
+from tests.notifications.test_notifications import Recipient
 from tests.settings.test_settings import SINGLE
 
 OPEN = Breaker(BreakerMode.OPEN, 3, NOW, "too much failed")
 SECRET = "secret-signature"
+RANGE = "?resource={}&hours=1&before=2026-03-01T12%3A30%3A00Z"
 
 
 @dataclass
@@ -230,6 +236,36 @@ async def test_a_deployment_has_the_name_of_its_app_and_slot_unless_one_is_set(
     storage = {"AzureWebJobsStorage": "UseDevelopmentStorage=true"}
     async with App({**SINGLE, **storage, **environ}) as app:
         assert app.notifications.deployment == name
+
+
+@pytest.mark.parametrize(
+    ("subject", "link"),
+    [
+        (SINGLE["ResourceToScale"], RANGE),
+        (f"{SINGLE['ResourceToScale']}/backlog", RANGE),
+        ("several resources: cannot be read", ""),
+    ],
+)
+async def test_a_notification_carries_the_link_to_the_hour_around_it(
+    subject: str, link: str
+) -> None:
+    storage = {"AzureWebJobsStorage": "UseDevelopmentStorage=true"}
+    news = News("id", NewsKind.SCALED, subject, NOW, "2 → 5")
+    for address in ({"AppUrl": "https://app.example"}, {"WEBSITE_HOSTNAME": "app.example"}, {}):
+        async with App({**SINGLE, **storage, **address}) as app:
+            inbox, records = Recipient(), MemoryNotificationStore(lambda: NOW)
+            told = (records, inbox, NotificationIntervals(), app.notifications.link_of)
+            await flow.send_due_notifications({"world": happened(news)}, *told)
+            query = link.format(SINGLE["ResourceToScale"])
+            expected = f"https://app.example/api/dashboard{query}" if address else ""
+            assert [each.link for each in inbox.received] == [expected]
+
+
+def happened(news: News) -> Source:
+    async def source(_since: datetime, _now: datetime) -> Observed:
+        return Observed([news])
+
+    return source
 
 
 def test_notify_sends_a_test_and_its_ending_to_each_address_and_names_what_failed(

@@ -400,8 +400,11 @@ ROWS = {
         COLLECTOR, COLLECTOR, lambda app: destinations(app).otlp_endpoint
     ),
     "AppUrl": Row(
-        "https://app.example/", "https://app.example", "ingestion.breaker_controller.app_url"
+        "https://app.example/",
+        ["https://app.example"] * 2,
+        lambda app: [app.ingestion.breaker_controller.app_url, app.notifications.app_url],
     ),
+    "PricePerInstanceHour": Row("77", 77, "web.board.price"),
     # --- ingestion ---
     "EventHubConnection": Row(
         f"Endpoint=sb://Other.example/;{KEYS}",

@@ -146,6 +146,7 @@ HOLD = replace(
     repeated=3,
     repeated_since=NOW,
     set_back=1,
+    hours=(3.5, 1.5, 70.25, 30.5),
 )
 OVERRIDDEN = LogEntry(
     RESOURCE, NOW, EntryKind.OVERRIDE, "override-1", "at least 3", evidence={"by": "anna"}

@@ -43,7 +43,7 @@ from shared.values.measurements import CAPACITY_SANE_MAX, WeekProfile
 from shared.values.messages import Message, Result
 from shared.web import board
 from shared.web import given as web
-from shared.web.board import Board, RecentLog
+from shared.web.board import Board
 from shared.web.http import Refused, Request
 from tests.builders import (
     NOW,
@@ -273,7 +273,7 @@ JSON = {"content-type": "application/json"}
 @example({"\ud800": 1})
 async def test_an_override_of_an_operator_is_set_or_refused(fields: Any) -> None:
     store = MemoryStateStore(lambda: NOW)
-    served = Board({"plan-1": resource()}, store, RecentLog(store), 30)
+    served = Board({"plan-1": resource()}, store, 30)
     body = json.dumps(fields).encode()
     request = Request(route={"name": "plan-1"}, headers=JSON, body=body)
     reply = await board.override(request, served)

@@ -18,7 +18,7 @@ async def set_override(resource: Resource, change: Change, store: StateStore) ->
     StateConflict after too many conflicts."""
     check(change, resource)
     entry = await until_won(resource.name, lambda: _attempt(resource, change, store))
-    log_action(log, "override", resource.name, entry.reason, logging.WARNING, **entry.fields)
+    log_action(log, "override", resource.name, entry.reason, **entry.fields)
     return entry
 
 

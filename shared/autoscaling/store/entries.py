@@ -2,8 +2,9 @@
 
 An entry has a row of its own, ``decision|<inverted ticks>|<inverted epoch>|<rank>|<id>``. Decisions
 that request nothing are packed instead: ``decided|<inverted ticks of a quarter of an hour>|<part>``
-has one property for each of them. A property is merged into the row, which nothing has to read. The
-row ``last`` repeats the newest decision, so it is read with the state.
+has one property for each of them, and one, ``course``, that says in short what they saw. A property
+is merged into the row, which nothing has to read. The row ``last`` repeats the newest decision, so
+it is read with the state.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from shared.autoscaling.deciding.decide import EntryKind, LogEntry, quarter_of
+from shared.autoscaling.deciding.stretches import Figures, Stretch, extended
 from shared.autoscaling.policy import Recommendation
 from shared.autoscaling.state import EPOCH_MAX
 from shared.autoscaling.store.rows import sample_pairs, samples_of, unreadable
@@ -51,25 +53,30 @@ PARTS_MAX = 10**6
 PACKED = re.compile(r"s(\d{3})_")
 """The beginning of the name of a packed entry: its second within the quarter of an hour."""
 KEYS = ("PartitionKey", "RowKey")
+COURSE = "course"
 
 
 @dataclass(frozen=True, slots=True)
 class PackedPlace:
     """The place of the newest packed entry: its quarter of an hour, its number within that quarter,
-    and the characters of its row."""
+    and the characters and the course of its row."""
 
     quarter: datetime = UNIX_START
     number: int = -1
     characters: int = 0
+    course: str = ""
 
-    def following(self, time: datetime, length: int) -> PackedPlace:
+    def following(self, entry: LogEntry, length: int) -> PackedPlace:
         """The place of the next entry, in the same row while that has room."""
-        quarter, number, characters = quarter_of(time), self.number + 1, self.characters + length
-        if quarter != self.quarter:
-            return PackedPlace(quarter, 0, length)
-        if characters > PACKED_LENGTH_MAX:
+        quarter, number, characters = quarter_of(entry.time), self.number + 1, self.characters
+        if characters + length > PACKED_LENGTH_MAX:
             number += -number % PACKED_MAX
-        return PackedPlace(quarter, number, characters if number % PACKED_MAX else length)
+        if quarter != self.quarter:
+            number = 0
+        if not number % PACKED_MAX:
+            return PackedPlace(quarter, number, length, _course_text("", entry))
+        course = _course_text(self.course, entry)
+        return PackedPlace(quarter, number, characters + length, course)
 
     @property
     def row_key(self) -> str:
@@ -94,9 +101,10 @@ def log_operations(
         keys = {"PartitionKey": entry.resource_name}
         text = json_text({name: value for name, value in row.items() if name not in KEYS})
         if packs and entry.requests_nothing and len(text) <= TEXT_LENGTH_MAX:
-            place = place.following(entry.time, len(text))
+            place = place.following(entry, len(text))
             named = {_packed_name(entry): f'{text[:-1]},"number":{place.number}}}'}
-            packed.setdefault(place.row_key, keys | {"RowKey": place.row_key}).update(named)
+            row = packed.setdefault(place.row_key, keys | {"RowKey": place.row_key})
+            row.update({**named, COURSE: place.course})
         else:
             own.append(put_operation(row, None))
         if entry.kind is EntryKind.DECISION:
@@ -139,7 +147,8 @@ def _inverted(time: datetime) -> str:
 
 def log_row(entry: LogEntry) -> Row:
     samples = [[name, sample_pairs(values)] for name, values in entry.samples.items()]
-    empty = [name for name in ("metric", "repeated", "set_back") if not getattr(entry, name)]
+    may_lack = ("metric", "repeated", "set_back", "hours")
+    empty = [name for name in may_lack if not getattr(entry, name)]
     converted = ("resource_name", "candidates", "evidence", "samples", "body")
     return {
         "PartitionKey": entry.resource_name,
@@ -185,6 +194,46 @@ def packed_entries(row: Any) -> Iterator[tuple[LogEntry, float]]:
             except Exception as error:  # another version or an operator may have written anything
                 time = _time_of_key(row) + timedelta(seconds=int(second[1]))
                 yield _unreadable(row, f"property {name}: {error_text(error)}", time, name), 0
+
+
+def course_of_rows(rows: Sequence[Any]) -> tuple[list[Stretch], int]:
+    """The stretches of packed rows, oldest first, and how many rows have none that can be read."""
+    found, lost = list[Stretch](), 0
+    for row in rows:
+        try:
+            found += _course(row[COURSE])
+        except Exception:  # as above; rows of older versions have none
+            lost += 1
+    return sorted(found, key=lambda stretch: stretch.time), lost
+
+
+def _course_text(known: str, entry: LogEntry) -> str:
+    """The course of a row with one more entry. It stays as it was if it would be too long."""
+    try:
+        course = extended(_course(known), entry)
+    except Exception:  # as above
+        course = extended([], entry)
+    told = [[microseconds(s.time), s.capacity, s.desired, s.metrics, s.ages] for s in course]
+    return text if len(text := json_text(told)) <= TEXT_LENGTH_MAX else known
+
+
+def _course(text: str) -> list[Stretch]:
+    return [
+        Stretch(
+            UNIX_START + timedelta(microseconds=time),
+            int(capacity),
+            desired if desired is None else int(desired),
+            _figures(metrics),
+            _figures(ages),
+        )
+        for time, capacity, desired, metrics, ages in json.loads(text or "[]")
+    ]
+
+
+def _figures(told: Mapping[str, Sequence[float]]) -> Figures:
+    return {
+        name: (float(low), float(high), float(last)) for name, (low, high, last) in told.items()
+    }
 
 
 def last_of(rows: Sequence[Any]) -> tuple[LogEntry | None, PackedPlace, tuple[str, ...]]:

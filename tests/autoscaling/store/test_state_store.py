@@ -179,6 +179,44 @@ async def test_decisions_that_request_nothing_are_read_among_all_others_in_their
             assert await store.log(name, limit, ago(950), before=ago(age)) == part[:limit]
 
 
+async def test_the_course_has_the_lowest_highest_and_last_values_at_each_capacity(
+    store: StateStore, name: str
+) -> None:
+    seen = [(2000, 2, 9.0), (1100, 2, 9.0), (1000, 2, 90.0), (980, 2, 5.0), (950, 2, 7.0)]
+    seen = [*[(age, 2, 9.0) for age in (5000, 4000, 3000)], *seen, (940, 3, 1.0)]
+    for age, capacity, value in seen:
+        samples = {"backlog": (MetricValue(ago(age), value),)}
+        evidence = {"backlog": value, "arrivals_per_minute": 2.0}
+        hold: Any = {**HOLD, "samples": samples, "evidence": evidence, "desired": capacity}
+        line = entry(name, f"b-{age}", time=ago(age), current=capacity, **hold)
+        snapshot = await store.load(name)
+        await store.commit(snapshot, ScalingState(), [line])
+    await store.commit(await store.load(name), ScalingState(), [entry(name, "c-1", time=ago(945))])
+    course, lost = await store.course(name, ago(1100), ago(935))
+    assert lost == 0
+    told = [(s.time, s.capacity, s.desired, s.metrics["backlog"], s.ages["age_minutes"][1])
+            for s in course]  # fmt: skip
+    assert told == [
+        (ago(1100), 2, 2, (5.0, 90.0, 7.0), 45.0),
+        (ago(940), 3, 3, (1.0, 1.0, 1.0), 0.5),
+    ]
+    assert len((await store.course(name, ago(3000), ago(0)))[0]) == 4
+    for limit in range(1, 6):
+        assert len(await store.log(name, limit, before=ago(1990))) == min(limit, 4)
+
+
+async def test_the_course_of_rows_of_an_older_version_is_told_as_lost(
+    azurite: Azurite, table: Any, name: str
+) -> None:
+    async with table_store(azurite) as store:
+        for age, course in ((2000, None), (1000, "{"), (100, "[[1,2]]"), (0, "")):
+            row = entry(name, "a", time=ago(age), **HOLD)
+            (merged, _) = log_operations([row], PackedPlace(), None)
+            stored = {k: v for k, v in {**merged.row, "course": course}.items() if v is not None}
+            table.upsert_entity(stored)
+        assert await store.course(name, ago(3000), ago(-900)) == ([], 3)
+
+
 async def test_each_entry_that_was_written_is_told_with_its_state(
     store: StateStore, name: str, written: list[tuple[str, ScalingState]]
 ) -> None:
@@ -412,7 +450,7 @@ def test_packed_rows_have_no_more_properties_and_characters_than_a_row_can_have(
         assert not lost
     sizes = [(len(row), len(json_text(row)) * 2 < 2**20) for row in rows.values()]
     assert {fits for _, fits in sizes} == {True}
-    assert max(count for count, _ in sizes) <= 202
+    assert max(count for count, _ in sizes) <= 203
     assert len(sizes) == {0: 3, 1900: 3, 15_000: 18}[len(reason)]
     in_order = [rows[key] for key in sorted(rows)]
     assert newest_first([], in_order) == lines[::-1]

@@ -37,7 +37,7 @@ from shared.autoscaling.store.entries import (
 from shared.autoscaling.store.tables import TableStateStore
 from shared.sampling.profile import UsualWeek, profile_row
 from shared.values.measurements import CAPACITY_METRIC, Metric, MetricValue, WeekProfile
-from shared.web.board import Board, RecentLog, resources
+from shared.web.board import Board, resources
 from shared.web.http import Request
 from shared.web.page import dashboard
 from tests.autoscaling.store.test_state_store import FULL, entry, table_store
@@ -71,7 +71,7 @@ async def two(store: TableStateStore) -> dict[str, Resource]:
 
 
 def board(two: dict[str, Resource], store: TableStateStore) -> Board:
-    return Board(two, store, RecentLog(store), 30)
+    return Board(two, store, 30)
 
 
 def own_row(line: LogEntry, changed: dict[str, Any]) -> dict[str, Any]:
