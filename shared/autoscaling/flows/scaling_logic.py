@@ -28,6 +28,7 @@ from shared.autoscaling.flows.common import (
     work_through,
 )
 from shared.autoscaling.flows.policy_threads import POLICY_THREADS, PolicyThreads
+from shared.autoscaling.learning.throughput import contradiction
 from shared.autoscaling.messages import Samples, all_refused, decode_samples, split, summary
 from shared.autoscaling.plan_facts import PlanFacts, of_fields
 from shared.autoscaling.policy import Resource, held_at_maximum
@@ -169,6 +170,7 @@ async def _attempt(
     if step.decision is None:
         return None, is_due
     _log(step.decision, entries, within_plan(resource, step.state).limits)
+    _log_contradiction(resource, state, step.state, now)
     if not step.decision.applies or step.state.desired is None:
         return None, is_due
     return action_of(resource.name, step.state.desired), False
@@ -254,6 +256,17 @@ def _log(decision: Decision, written: Sequence[LogEntry], limits: Limits) -> Non
     if held_at_maximum(decision.current, decision.candidates, limits):
         text = f"the maximum is {limits.maximum}, and the rules recommend no less"
         log_action(log, "held_at_maximum", decision.resource_name, text)
+
+
+def _log_contradiction(
+    resource: Resource, before: ScalingState, after: ScalingState, now: datetime
+) -> None:
+    """Log once that what is seen contradicts the rate that is set by hand."""
+    known, text = (
+        contradiction(resource.throughput, each.learned, now) for each in (before, after)
+    )
+    if text and not known:
+        log_action(log, "rate_refuted", resource.name, text, logging.WARNING)
 
 
 def _sample_id(metric: Metric) -> str:
