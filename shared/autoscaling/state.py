@@ -143,6 +143,8 @@ class BusyIntervals:
     """The end of the last interval that was evaluated."""
     recent: tuple[tuple[float, float], ...] = ()
     """For each interval, the number of finished items, and of instance-minutes."""
+    since_empty: int = 0
+    """How many of them have ended since the queue was empty."""
 
 
 @dataclass(frozen=True, slots=True)

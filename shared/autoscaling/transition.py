@@ -21,7 +21,7 @@ from shared.autoscaling.deciding.samples import (
     working,
 )
 from shared.autoscaling.errors import BadMessage
-from shared.autoscaling.learning.backlog_rate import resumed, with_backlog
+from shared.autoscaling.learning.backlog_rate import INTERVAL, resumed, with_backlog
 from shared.autoscaling.learning.backlogs import (
     age_minutes,
     backlog_name,
@@ -165,14 +165,15 @@ def _learned_from_backlog(
     if not backlog or not capacities:
         return state
     claim = _claim(resource, state.learned)
+    is_over = known.until is None or backlog[-1].time >= known.until + INTERVAL
+    if not is_over and claim == state.learned.claim:
+        return state
     if any(each.stall.metric == name for each in unfallen(resource, state, stalled)):
         trend = resumed(known, backlog[-1].time)
     else:
         maximum = within_plan(resource, state).limits.maximum
         told = claim.told if claim and not claim.refuted_at else None
         trend = with_backlog(known, backlog, capacities, maximum, working(resource, state), told)
-    if trend is known and claim == state.learned.claim:
-        return state
     if claim is not None:
         if counted_rate(state.learned.work) is None:
             claim = with_growth(claim, known, trend, now)

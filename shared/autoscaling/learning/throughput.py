@@ -71,6 +71,8 @@ LIMITED_SHARE = 0.25
 """If more instances finish less than this share of what they should finish in addition, the limit
 lies behind them.
 """
+LIMITED_MAX = 60
+"""Only so many intervals after the last ones with fewer instances show this."""
 HOURS_NOISE = 1.5
 """What exceeds the variance between adjacent intervals by this factor is variance between hours."""
 SETTLING_MINUTES = 1.0
@@ -157,7 +159,7 @@ def counted_rate(work: BusyIntervals) -> RateEstimate | None:
     what the rate of the next hour may differ.
     """
     pairs = believable(work.recent)
-    since, limited = _since_jump(pairs)
+    since, limited = _since_jump(pairs, min(work.since_empty, LIMITED_MAX))
     done, busy = map(sum, zip(*since, strict=True)) if since else (0.0, 0.0)
     if done <= 0 or busy <= 0:
         return None
@@ -172,10 +174,10 @@ def counted_rate(work: BusyIntervals) -> RateEstimate | None:
     return RateEstimate(RateSource.COUNTED, rate, low, error, chance=chance, limited=limited)
 
 
-def _since_jump(pairs: Sequence[Pair]) -> tuple[Sequence[Pair], bool]:
+def _since_jump(pairs: Sequence[Pair], together: int) -> tuple[Sequence[Pair], bool]:
     """The intervals since the last clear jump of the rate, and whether more instances finish
     nothing more. The intervals since then do not count, because the limit lies behind the
-    instances.
+    instances. This can be told only among the last ones, in which the queue was never empty.
     """
     noise, clearest, jump = _noise(pairs), 1.0, 0
     done, busy = ([*accumulate(each)] for each in zip(*pairs, strict=True)) if pairs else ([], [])
@@ -189,9 +191,10 @@ def _since_jump(pairs: Sequence[Pair]) -> tuple[Sequence[Pair], bool]:
     if not jump:
         return pairs, False
     before, then = pairs[jump - INTERVALS_MIN : jump], pairs[jump : jump + INTERVALS_MIN]
-    if _limited(before, then) and _limited(before, pairs[-INTERVALS_MIN:]):
-        return _since_jump(pairs[:jump])[0], True
-    return _since_jump(pairs[jump:])
+    is_one = jump - INTERVALS_MIN >= len(pairs) - together
+    if is_one and _limited(before, then) and _limited(before, pairs[-INTERVALS_MIN:]):
+        return _since_jump(pairs[:jump], 0)[0], True
+    return _since_jump(pairs[jump:], together)
 
 
 def _limited(before: Sequence[Pair], after: Sequence[Pair]) -> bool:
@@ -332,7 +335,9 @@ def with_counted(
                 break
             if works:
                 recent = (*work.recent, (done, busy_minutes))[-RECENT_MAX:]
-                work = replace(work, recent=recent)
+                work = replace(work, recent=recent, since_empty=work.since_empty + 1)
+            elif not instances and _was_empty(before.time, after.time, backlog):
+                work = replace(work, since_empty=0)
         work = replace(work, until=after.time)
     return work
 
@@ -360,15 +365,20 @@ def _busy_instances(
     The result is 0 if it is not certain that all of them were busy. A change of the capacity may
     have taken place at any time since the sample before the first one that shows it.
     """
-    first = bisect_right(backlog, start, key=time_of) - 1
-    last = bisect_left(backlog, end, key=time_of)
-    if first < 0 or any(sample.value <= 0 for sample in backlog[first : last + 1]):
+    if _was_empty(start, end, backlog):
         return 0.0
     at = bisect_right(capacities, start - settling, key=time_of) - 1
     then = capacities[max(at, 0)]
     seen = bisect_left(capacities, end, key=time_of) + 1
     changed = any(sample.value != then.value for sample in capacities[max(at, 0) : seen])
     return 0.0 if changed or then.time > start else then.value
+
+
+def _was_empty(start: datetime, end: datetime, backlog: Samples) -> bool:
+    """True if it is not certain that work waited during the whole interval."""
+    first = bisect_right(backlog, start, key=time_of) - 1
+    last = bisect_left(backlog, end, key=time_of)
+    return first < 0 or any(sample.value <= 0 for sample in backlog[first : last + 1])
 
 
 def _at(backlog: Samples, time: datetime) -> float:

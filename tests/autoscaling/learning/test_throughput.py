@@ -170,7 +170,7 @@ def test_a_noisy_count_is_not_believed() -> None:
 def intervals(*levels: tuple[int, float, float]) -> BusyIntervals:
     """So many intervals with so many items and instance-minutes each, of every level in turn."""
     pairs = [(done, busy) for count, done, busy in levels for _ in range(count)]
-    return BusyIntervals(recent=tuple(pairs))
+    return BusyIntervals(recent=tuple(pairs), since_empty=len(pairs))
 
 
 @pytest.mark.parametrize(
@@ -194,6 +194,9 @@ def test_the_rate_follows_a_jump_unless_more_instances_finish_nothing_more(
     assert found is not None
     assert found.likely == pytest.approx(likely, rel=0.01)
     assert found.limited is limited
+    apart = counted_rate(replace(recent, since_empty=2))
+    assert apart is not None
+    assert not apart.limited
 
 
 def test_the_planned_rate_is_lower_by_how_much_the_rate_differs_between_hours() -> None:
