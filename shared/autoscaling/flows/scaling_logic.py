@@ -169,8 +169,9 @@ async def _attempt(
     is_due = _is_reading_due(step.state, step.accepted, now)
     if step.decision is None:
         return None, is_due
-    _log(step.decision, entries, within_plan(resource, step.state).limits)
-    _log_contradiction(resource, state, step.state, now)
+    known, text = (contradiction(resource.throughput, s.learned, now) for s in (state, step.state))
+    limits = within_plan(resource, step.state).limits
+    _log(step.decision, entries, limits, "" if known else text)
     if not step.decision.applies or step.state.desired is None:
         return None, is_due
     return action_of(resource.name, step.state.desired), False
@@ -249,24 +250,15 @@ def _entry(step: Transition, decision: Decision, metric: Metric) -> LogEntry:
     )
 
 
-def _log(decision: Decision, written: Sequence[LogEntry], limits: Limits) -> None:
+def _log(decision: Decision, written: Sequence[LogEntry], limits: Limits, refuted: str) -> None:
     text = f"{decision.current} → {decision.desired}: {decision.reason}"
     fields = next((each.fields for each in written if each.kind is EntryKind.DECISION), {})
     log_action(log, "decided", decision.resource_name, text, **fields)
     if held_at_maximum(decision.current, decision.candidates, limits):
         text = f"the maximum is {limits.maximum}, and the rules recommend no less"
         log_action(log, "held_at_maximum", decision.resource_name, text)
-
-
-def _log_contradiction(
-    resource: Resource, before: ScalingState, after: ScalingState, now: datetime
-) -> None:
-    """Log once that what is seen contradicts the rate that is set by hand."""
-    known, text = (
-        contradiction(resource.throughput, each.learned, now) for each in (before, after)
-    )
-    if text and not known:
-        log_action(log, "rate_refuted", resource.name, text, logging.WARNING)
+    if refuted:
+        log_action(log, "rate_refuted", decision.resource_name, refuted, logging.WARNING)
 
 
 def _sample_id(metric: Metric) -> str:

@@ -72,8 +72,3 @@ def undoubted(trend: BacklogTrend, told: float) -> BacklogTrend:
     """The trend whose regression holds nothing but the setting."""
     information = TOLD_INFORMATION / (told * told)
     return replace(trend, information=information, weighted_rate=information * told, drained=0.0)
-
-
-def lowest(claim: Claim) -> float:
-    """The lowest rate to plan with once the setting is refuted."""
-    return 0.0 if claim.shown else LOWEST_SHARE * claim.told

@@ -47,7 +47,7 @@ from statistics import fmean, median_low
 
 from shared.autoscaling.declaring import Throughput
 from shared.autoscaling.learning.backlog_rate import Samples, low_end, posterior
-from shared.autoscaling.learning.claims import lowest
+from shared.autoscaling.learning.claims import LOWEST_SHARE
 from shared.autoscaling.learning.outliers import RECENT_MAX, Pair, believable
 from shared.autoscaling.policies.queue_age import START_UP_MINUTES
 from shared.autoscaling.policy import RATE_ERROR_MAX, RATE_SOURCES, RateEstimate, RateSource
@@ -104,7 +104,8 @@ def rate_estimate(fixed: Throughput, learned: Learned) -> RateEstimate | None:
         return seen_rate(learned)
     doubted = claim is not None and claim.told == told and not fixed.trust_rate
     if claim and doubted and claim.refuted_at and (seen := seen_rate(learned)):
-        return replace(seen, low=max(seen.low, lowest(claim)), told=told)
+        lowest = 0.0 if claim.shown else LOWEST_SHARE * told
+        return replace(seen, low=max(seen.low, lowest), told=told)
     counted = counted_rate(learned.work)
     limited = counted is not None and counted.limited
     return RateEstimate(RateSource.SETTINGS, told, told, 0.0, limited=limited)
@@ -320,14 +321,14 @@ def with_counted(
     usual = counted.grain or median_low(spans)
     settling = timedelta(minutes=counted.start_up_minutes + SETTLING_MINUTES)
     for before, after in pairwise(samples[first - 1 :]):
-        span = after.time - before.time
+        span, instances = after.time - before.time, None
         lacks_sample = span > INTERVAL_MAX * usual
         may_come = counted.grain is not None and samples[-1].time < before.time + LATE_MAX
         if after.time > seen_until or (lacks_sample and may_come):
             break
         if not lacks_sample:
             instances = _busy_instances(before.time, after.time, backlog, capacities, settling)
-            busy_minutes = instances * span / timedelta(minutes=1)
+            busy_minutes = (instances or 0.0) * (span / timedelta(minutes=1))
             grown = _at(backlog, after.time) - _at(backlog, before.time) if counted.incoming else 0
             done = after.value - grown
             works = busy_minutes > 0 and (done > 0 or _works(before, after, counted, backlog))
@@ -336,9 +337,8 @@ def with_counted(
             if works:
                 recent = (*work.recent, (done, busy_minutes))[-RECENT_MAX:]
                 work = replace(work, recent=recent, since_empty=work.since_empty + 1)
-            elif not instances and _was_empty(before.time, after.time, backlog):
-                work = replace(work, since_empty=0)
-        work = replace(work, until=after.time)
+        together = 0 if instances is None else work.since_empty
+        work = replace(work, until=after.time, since_empty=together)
     return work
 
 
@@ -359,26 +359,22 @@ def _works(start: MetricValue, end: MetricValue, counted: Counted, backlog: Samp
 
 def _busy_instances(
     start: datetime, end: datetime, backlog: Samples, capacities: Samples, settling: timedelta
-) -> float:
+) -> float | None:
     """The number of instances, all of which were busy during the whole interval.
 
-    The result is 0 if it is not certain that all of them were busy. A change of the capacity may
-    have taken place at any time since the sample before the first one that shows it.
+    The result is None if the queue may have been empty, and 0 if instances may start. A change of
+    the capacity may have taken place at any time since the sample before the first one that shows
+    it.
     """
-    if _was_empty(start, end, backlog):
-        return 0.0
+    first = bisect_right(backlog, start, key=time_of) - 1
+    last = bisect_left(backlog, end, key=time_of)
+    if first < 0 or any(sample.value <= 0 for sample in backlog[first : last + 1]):
+        return None
     at = bisect_right(capacities, start - settling, key=time_of) - 1
     then = capacities[max(at, 0)]
     seen = bisect_left(capacities, end, key=time_of) + 1
     changed = any(sample.value != then.value for sample in capacities[max(at, 0) : seen])
     return 0.0 if changed or then.time > start else then.value
-
-
-def _was_empty(start: datetime, end: datetime, backlog: Samples) -> bool:
-    """True if it is not certain that work waited during the whole interval."""
-    first = bisect_right(backlog, start, key=time_of) - 1
-    last = bisect_left(backlog, end, key=time_of)
-    return first < 0 or any(sample.value <= 0 for sample in backlog[first : last + 1])
 
 
 def _at(backlog: Samples, time: datetime) -> float:
