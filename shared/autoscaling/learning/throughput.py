@@ -104,8 +104,9 @@ def rate_estimate(fixed: Throughput, learned: Learned) -> RateEstimate | None:
         return seen_rate(learned)
     doubted = claim is not None and claim.told == told and not fixed.trust_rate
     if claim and doubted and claim.refuted_at and (seen := seen_rate(learned)):
+        rate = seen.low if seen.source is RateSource.COUNTED else seen.likely
         lowest = 0.0 if claim.shown else LOWEST_SHARE * told
-        return replace(seen, low=max(seen.low, lowest), told=told)
+        return replace(seen, low=max(rate, lowest), told=told)
     counted = counted_rate(learned.work)
     limited = counted is not None and counted.limited
     return RateEstimate(RateSource.SETTINGS, told, told, 0.0, limited=limited)
