@@ -144,8 +144,6 @@ class Throughput:
     """The items that one busy instance finishes per minute."""
     start_up_minutes: Annotated[float, Bounds(0, 120)] | None = None
     """The start-up time: from the request for more instances until they work."""
-    relative_error: float = 0
-    """The standard error of a learned rate, as a share of the rate; 0 for a rate set by hand."""
     completed_metric: str | None = None
     """The metric that counts the items completed since its previous sample. The rate is
     learned from this metric. Decisions do not use it, so its samples may arrive minutes late.
@@ -153,15 +151,17 @@ class Throughput:
     incoming_metric: str | None = None
     """Instead of ``completed_metric``: the metric that counts the items that arrived since its
     previous sample."""
+    trust_rate: Flag = False
+    """True if decisions use ``rate_per_instance_minute`` even if what is seen contradicts it."""
 
     def __init__(
         self,
         rate_per_instance_minute: float | None = None,
         start_up_minutes: float | None = None,
-        relative_error: float = 0,
         completed_metric: str | None = None,
         incoming_metric: str | None = None,
         *,
+        trust_rate: bool = False,
         dead_time_minutes: float | None = None,
     ) -> None:
         """``dead_time_minutes`` is the earlier name of ``start_up_minutes``."""
@@ -172,9 +172,9 @@ class Throughput:
             start_up_minutes = dead_time_minutes
         object.__setattr__(self, "rate_per_instance_minute", rate_per_instance_minute)
         object.__setattr__(self, "start_up_minutes", start_up_minutes)
-        object.__setattr__(self, "relative_error", relative_error)
         object.__setattr__(self, "completed_metric", completed_metric)
         object.__setattr__(self, "incoming_metric", incoming_metric)
+        object.__setattr__(self, "trust_rate", trust_rate)
 
     @property
     def dead_time_minutes(self) -> float | None:

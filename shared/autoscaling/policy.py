@@ -73,6 +73,12 @@ class RateEstimate:
     """The value to plan with: below the likely one if the rate per instance is estimated."""
     relative_error: float
     """The standard error, relative to the likely value; 0 for a rate given in settings."""
+    told: float | None = None
+    """The rate that is set by hand, if what is seen has refuted it."""
+    chance: float = 0.0
+    """The part of the relative error that is that of the mean, not that of the next hour."""
+    limited: bool = False
+    """True if the limit lies behind the instances: more of them finish nothing more."""
 
     @property
     def high(self) -> float:

@@ -128,21 +128,29 @@ class BacklogTrend:
 
 @dataclass(frozen=True, slots=True)
 class BusyIntervals:
-    """The intervals in which all instances were busy. See throughput.py.
-
-    ``done`` is a number of items, ``busy`` a number of instance-minutes. Older intervals weigh
-    less. The last few are kept as pairs ``(done, busy)`` in ``recent``; the sums cover the others.
-    """
+    """The last intervals in which all instances were busy. See throughput.py."""
 
     until: datetime | None = None
     """The end of the last interval that was evaluated."""
-    intervals: float = 0
-    done: float = 0
-    busy: float = 0
-    done_done: float = 0
-    done_busy: float = 0
-    busy_busy: float = 0
     recent: tuple[tuple[float, float], ...] = ()
+    """For each interval, the number of finished items, and of instance-minutes."""
+    since_empty: int = 0
+    """How many of them have ended since the queue was empty."""
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """The doubt about a rate that is set by hand. See claims.py."""
+
+    told: float
+    """The rate that is set, in items per minute."""
+    doubt: float = 0
+    since: datetime | None = None
+    """The time since which it is doubted; None if it is not."""
+    refuted_at: datetime | None = None
+    """The time at which it was refuted; None if it is not."""
+    shown: bool = False
+    """True if it was shown since then that more instances help."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,6 +177,8 @@ class Learned:
     trend: BacklogTrend = BacklogTrend()
     stalls: tuple[Stall, ...] = ()
     """The present stalls that have lasted for more than one sample."""
+    claim: Claim | None = None
+    """The doubt about the rate that is set by hand; None if none is set."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,7 @@ from shared.autoscaling.deciding.samples import (
     working,
 )
 from shared.autoscaling.errors import BadMessage
-from shared.autoscaling.learning.backlog_rate import resumed, with_backlog
+from shared.autoscaling.learning.backlog_rate import INTERVAL, resumed, with_backlog
 from shared.autoscaling.learning.backlogs import (
     age_minutes,
     backlog_name,
@@ -30,9 +30,16 @@ from shared.autoscaling.learning.backlogs import (
     unfallen,
     with_stalls,
 )
-from shared.autoscaling.learning.throughput import Counted, learn_wait, with_counted
+from shared.autoscaling.learning.claims import undoubted, with_counted_rate, with_growth
+from shared.autoscaling.learning.throughput import (
+    Counted,
+    counted_rate,
+    learn_wait,
+    start_up_minutes,
+    with_counted,
+)
 from shared.autoscaling.policy import Resource
-from shared.autoscaling.state import ScalingState, Stall
+from shared.autoscaling.state import Claim, Learned, ScalingState, Stall
 from shared.values.measurements import (
     CAPACITY_METRIC,
     HISTORY_SECONDS_MAX,
@@ -88,7 +95,7 @@ def advance(
             refused.append(error)
     accepted = by_outcome[MergeOutcome.ACCEPTED]
     if decides and any(metric.name == resource.throughput.counted_metric for metric in accepted):
-        new = _learned(resource, new)
+        new = _learned(resource, new, now)
     confirmed, decided_on, decision, newest = new.desired is not state.desired, None, None, None
     if deciding := [each for each in accepted if decides and _decides(resource, new, each, now)]:
         decided_on, new, decision = _decided(resource, new, now)
@@ -131,22 +138,22 @@ def _decided(
 ) -> tuple[ScalingState, ScalingState, Decision]:
     """The state on which the decision is based, the one after it, and the decision."""
     state, stalled = learn_wait(state), stalls(resource, state)
-    if resource.throughput.rate_per_instance_minute is None:
-        state = _learned_from_backlog(resource, state, stalled)
+    if not resource.throughput.trust_rate or resource.throughput.rate_per_instance_minute is None:
+        state = _learned_from_backlog(resource, state, stalled, now)
     decision = decide(resource, state, now, stalled)
     if told := clocks.told(state):
         decision = replace(decision, reason=f"{decision.reason}; {told}")
     new = remember(resource, state, decision)
     new = with_stalls(resource, new, stalled, age_minutes(decision.evidence))
     if resource.throughput.counted_metric is not None:
-        new = _learned(resource, new)
+        new = _learned(resource, new, now)
     if decision.applies:
         new = new.with_desired(request(decision, new.desired))
     return state, new, decision
 
 
 def _learned_from_backlog(
-    resource: Resource, state: ScalingState, stalled: Sequence[Stall]
+    resource: Resource, state: ScalingState, stalled: Sequence[Stall], now: datetime
 ) -> ScalingState:
     """The state after learning from the samples of the backlog since the last call.
 
@@ -157,17 +164,32 @@ def _learned_from_backlog(
     backlog, capacities = received(samples_of(state, name)), samples_of(state, CAPACITY_METRIC)
     if not backlog or not capacities:
         return state
+    claim = _claim(resource, state.learned)
+    is_over = known.until is None or backlog[-1].time >= known.until + INTERVAL
+    if not is_over and claim == state.learned.claim:
+        return state
     if any(each.stall.metric == name for each in unfallen(resource, state, stalled)):
         trend = resumed(known, backlog[-1].time)
     else:
         maximum = within_plan(resource, state).limits.maximum
-        trend = with_backlog(known, backlog, capacities, maximum, working(resource, state))
-    if trend is known:
-        return state
-    return replace(state, learned=replace(state.learned, trend=trend))
+        told = claim.told if claim and not claim.refuted_at else None
+        trend = with_backlog(known, backlog, capacities, maximum, working(resource, state), told)
+    if claim is not None:
+        if counted_rate(state.learned.work) is None:
+            claim = with_growth(claim, known, trend, now)
+        trend = trend if claim.doubt else undoubted(trend, claim.told)
+    return replace(state, learned=replace(state.learned, trend=trend, claim=claim))
 
 
-def _learned(resource: Resource, state: ScalingState) -> ScalingState:
+def _claim(resource: Resource, learned: Learned) -> Claim | None:
+    """The doubt about the rate that is set by hand; None if none is set, or if it is trusted."""
+    told, known = resource.throughput.rate_per_instance_minute, learned.claim
+    if told is None or resource.throughput.trust_rate:
+        return None
+    return known if known and known.told == told else Claim(told)
+
+
+def _learned(resource: Resource, state: ScalingState, now: datetime) -> ScalingState:
     """The state after learning from the counts of items since the last call."""
     throughput, known = resource.throughput, state.learned.work
     name = throughput.counted_metric or ""
@@ -177,10 +199,16 @@ def _learned(resource: Resource, state: ScalingState) -> ScalingState:
         throughput.completed_metric is None,
         series.interval if series else None,
         fall_limit(resource, state),
+        start_up_minutes(throughput, state.learned),
     )
     backlog = received(samples_of(state, backlog_name(resource) or ""))
     work = with_counted(known, counted, backlog, samples_of(state, CAPACITY_METRIC))
-    return state if work is known else replace(state, learned=replace(state.learned, work=work))
+    if work is known:
+        return state
+    claim = _claim(resource, state.learned)
+    if claim is not None and work.recent != known.recent and (found := counted_rate(work)):
+        claim = with_counted_rate(claim, found, now) if found.sure else claim
+    return replace(state, learned=replace(state.learned, work=work, claim=claim))
 
 
 def _all_missing(resource: Resource, state: ScalingState, now: datetime) -> bool:

@@ -112,8 +112,9 @@ class RuleSettings(SettingsModel):
     late_penalty: Annotated[float, Bounds(0, 1e6)] = setting("LatePenalty", "instance-minutes", 10,
         "cost of one instance-minute of late work")
     instance_rate_per_minute: Annotated[float, Bounds(1e-6, 1e12)] | None = setting(
-        "InstanceRatePerMinute", "messages", "", "rate per busy instance in a minute; if "
-        "it is not set, the app [estimates it](learning.md)", unset="none (estimated)")
+        "InstanceRatePerMinute", "messages", "", "rate per busy instance in a minute, "
+        "compared with what is seen; if it is not set, the app [estimates it](learning.md)",
+        unset="none (estimated)")
     dead_time_minutes: Annotated[float, Bounds(0, 120)] | None = setting("DeadTimeMinutes",
         "minutes", "", "time from the request of an instance until it processes messages",
         unset="none (three minutes)")

@@ -21,6 +21,7 @@ class NewsKind(StrEnum):
     SCALING_INCOMPLETE = "scaling.incomplete"
     AT_MAXIMUM = "at.maximum"
     BACKLOG_UNFALLEN = "backlog.not.falling"
+    RATE_REFUTED = "rate.refuted"
     ENTITY_DISABLED = "entity.disabled"
     POLICY_UNANSWERED = "policy.unanswered"
     PLAN = "plan.unfit"

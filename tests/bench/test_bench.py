@@ -13,7 +13,7 @@ import pytest
 from backtest.arena import Arena, as_schedule
 from backtest.outcome import course
 from backtest.rivals import RIVALS
-from bench import companion_verdicts
+from bench import companion_verdicts, pictures
 from bench.groups import decide, regret
 from bench.made_up_operations import Happened, Shop
 from bench.measurement import Measurement
@@ -97,6 +97,12 @@ def test_a_rival_is_better_if_its_regret_is_more_than_a_point_lower(
     }
     found = {name: replace(one, J=J) for name, J in costs.items()}
     assert regret.is_rival_better(found, "told") is better
+
+
+def test_the_pictures_of_the_documentation_are_those_that_the_command_draws() -> None:
+    for name, text in pictures.pictures().items():
+        assert (pictures.FOLDER / name).read_text() == text
+        assert f"../images/{name}" in Path("docs/adr/0005-default-policy.md").read_text()
 
 
 def test_companions_see_a_loss_that_the_count_does_not_show() -> None:

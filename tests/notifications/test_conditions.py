@@ -15,7 +15,7 @@ import pytest
 
 from local.twins.autoscaling import MemoryStateStore
 from local.twins.notifications import MemoryNotificationStore
-from shared.autoscaling import Limits, Mode
+from shared.autoscaling import Limits, Mode, Throughput
 from shared.autoscaling.acting.actions import confirm_in_part
 from shared.autoscaling.deciding import clocks
 from shared.autoscaling.deciding.decide import EntryKind, LogEntry
@@ -28,6 +28,8 @@ from shared.autoscaling.ports import Snapshot
 from shared.autoscaling.sources import HubMetric
 from shared.autoscaling.state import (
     ActionStatus,
+    BusyIntervals,
+    Claim,
     Desired,
     Learned,
     Override,
@@ -107,6 +109,9 @@ def rules(activated_seconds_ago: float) -> ScalingState:
 OLDEST = {"backlog": 90, "arrivals_per_minute": 10}
 AT_MAXIMUM = having(CAPACITY_METRIC, sample(5, 3600), sample(5))
 CLOCKS = [MetricValue(ago(age), ago(age + 300).timestamp()) for age in (60, 30, 0)]
+REFUTED = Learned(
+    work=BusyIntervals(recent=((56.0, 2.0),) * 9), claim=Claim(60, 9, ago(7200), ago(3600))
+)
 STALLED = Learned(stalls=(Stall("backlog", ago(1800), ago(1860)),))
 REFUSED = desired(status=ActionStatus.FAILED, last_error="the identity lacks the right")
 HUNG = desired(requested_at=ago(720), last_error="no answer within 30 s")
@@ -178,6 +183,11 @@ CASES = [
          "Check that the instances process items.", "backlog.not.falling",
          replace(HEALTHY.with_history("backlog", history([9, 9])), learned=STALLED),
          subject="plan-1/backlog"),
+    Case("warning", "the setting says 60 a minute; in the last 2 h instances finished 28 ± 0 each",
+         "Decisions use what is seen until the setting is changed.",
+         "Correct rate_per_instance_minute, or set trust_rate=True", "rate.refuted",
+         replace(HEALTHY, learned=REFUTED), declared={"throughput": Throughput(60)},
+         subject="plan-1/rate"),
     Case("warning", "subscription orders/billing is Disabled, so nothing can be received from it",
          "The rules hold the capacity.", "Make it active once", "entity.disabled",
          having("backlog", replace(sample(5), status="Disabled")), subject="plan-1/entity"),

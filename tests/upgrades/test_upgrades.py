@@ -139,7 +139,7 @@ def with_unknown_columns(script: str) -> str:
 
 LATER_FIELDS: Sequence[tuple[str, str, tuple[str, ...]]] = (
     ("Scaling", "desired", ("superseded", "changed_out", "changed_by_hand", "retry_at")),
-    ("Scaling", "learned", ("recent",)),
+    ("Scaling", "learned", ("claim",)),
     ("Scaling", "profile", ("weeks_0", "weeks")),
     ("Scaling", "rules", ("waiting_since", "other_at")),
     ("Scaling", "decision|", ("counterfactual", "metric", "value", "epoch")),

@@ -184,12 +184,18 @@ def consumer_broken(capacity: int, context: Context) -> Limit | None:
 
 
 def nothing_finished(capacity: int, context: Context) -> Limit | None:
-    """No scale-out for a while if, by the counts, none of the instances finishes anything."""
+    """No scale-out for a while if, by the counts, none of the instances finishes anything, or those
+    that were added last finish nothing more."""
     current, seconds = context.seen.capacity, context.guards.nothing_finished_seconds
     for each in context.unfallen if capacity > current else ():
         until = each.stall.since + each.limit + span(seconds)
         if each.none_finished and context.seen.now < until:
             return Limit(current, f"{each.text}: no scale-out until {until:%H:%M:%S} UTC")
+    estimate = context.seen.estimate
+    if capacity > current and estimate is not None and estimate.limited:
+        return Limit(
+            current, "the last instances that were added finish nothing more: no scale-out"
+        )
     return None
 
 

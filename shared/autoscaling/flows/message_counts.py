@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence, Set
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 from shared.autoscaling.flows.common import log_action
@@ -109,9 +110,9 @@ class MessageCounts:
     def _finishing(
         self, resource: Resource, by_name: Mapping[str, Sequence[MetricValue]]
     ) -> Sequence[MetricValue]:
-        """The counts, without the minutes in which the workers failed: they abandoned more
-        deliveries than they completed, because a service that they depend on failed. The completed
-        messages of such a minute do not show how many messages an instance can finish.
+        """The counts, with abandoned deliveries, which are work, too: redelivered messages do not
+        make the instances slower. Left out are the minutes in which the workers failed: they
+        abandoned more deliveries than they completed, because a service that they depend on failed.
         """
         kept = (*self._abandoned.get(resource.name, ()), *by_name.get(ABANDONED, ()))
         start = max((each.time for each in kept), default=NEVER) - REMEMBERED
@@ -121,7 +122,11 @@ class MessageCounts:
         failing = [each for each in completed if abandoned.get(each.time, 0.0) > each.value]
         if failing:
             self._tell_failing(resource, failing[-1].time)
-        return [each for each in completed if each not in failing]
+        return [
+            replace(each, value=each.value + abandoned.get(each.time, 0.0))
+            for each in completed
+            if each not in failing
+        ]
 
     def _of_subscription(
         self, resource: Resource, by_name: Mapping[str, Sequence[MetricValue]]

@@ -28,6 +28,7 @@ from shared.autoscaling.flows.common import (
     work_through,
 )
 from shared.autoscaling.flows.policy_threads import POLICY_THREADS, PolicyThreads
+from shared.autoscaling.learning.throughput import contradiction
 from shared.autoscaling.messages import Samples, all_refused, decode_samples, split, summary
 from shared.autoscaling.plan_facts import PlanFacts, of_fields
 from shared.autoscaling.policy import Resource, held_at_maximum
@@ -166,7 +167,9 @@ async def _attempt(
     is_due = _is_reading_due(step.state, step.accepted, now)
     if step.decision is None:
         return None, is_due
-    _log(step.decision, entries, within_plan(resource, step.state).limits)
+    known, text = (contradiction(resource.throughput, s.learned, now) for s in (state, step.state))
+    limits = within_plan(resource, step.state).limits
+    _log(step.decision, entries, limits, "" if known else text)
     if not step.decision.applies or step.state.desired is None:
         return None, is_due
     return action_of(resource.name, step.state.desired), False
@@ -242,13 +245,15 @@ def _entry(step: Transition, decision: Decision, metric: Metric) -> LogEntry:
     )
 
 
-def _log(decision: Decision, written: Sequence[LogEntry], limits: Limits) -> None:
+def _log(decision: Decision, written: Sequence[LogEntry], limits: Limits, refuted: str) -> None:
     text = f"{decision.current} → {decision.desired}: {decision.reason}"
     fields = next((each.fields for each in written if each.kind is EntryKind.DECISION), {})
     log_action(log, "decided", decision.resource_name, text, **fields)
     if held_at_maximum(decision.current, decision.candidates, limits):
         text = f"the maximum is {limits.maximum}, and the rules recommend no less"
         log_action(log, "held_at_maximum", decision.resource_name, text)
+    if refuted:
+        log_action(log, "rate_refuted", decision.resource_name, refuted, logging.WARNING)
 
 
 def _sample_id(metric: Metric) -> str:

@@ -109,12 +109,14 @@ def with_backlog(
     read: Samples,
     maximum: int,
     working: Samples = (),
+    told: float | None = None,
 ) -> BacklogTrend:
     """The trend, updated with every interval that has ended since the last update.
 
     All samples are sorted by time. ``read`` are the instances that were read, and ``working`` those
     that can work, if some were still starting. A fall of the backlog is shared among all that were
-    read, because they may have started sooner. ``maximum`` is the maximum number of instances.
+    read, because they may have started sooner. ``maximum`` is the maximum number of instances, and
+    ``told`` the rate, if it is set by hand and not refuted.
     """
     if not backlog or not read:
         return trend
@@ -131,7 +133,7 @@ def with_backlog(
         instances, _ = _capacities(working or read, before.time, after.time)
         _, most = _capacities(read, before.time, after.time)
         seen = _drained(seen, -growth / most)
-        trend = _with_minute(seen, growth, instances, after.value, maximum)
+        trend = _with_minute(seen, growth, instances, after.value, maximum, told)
     return trend
 
 
@@ -181,11 +183,16 @@ def _capacities(samples: Samples, start: datetime, end: datetime) -> tuple[float
 
 
 def _with_minute(
-    trend: BacklogTrend, growth: float, instances: float, backlog: float, maximum: int
+    trend: BacklogTrend,
+    growth: float,
+    instances: float,
+    backlog: float,
+    maximum: int,
+    told: float | None,
 ) -> BacklogTrend:
     """The trend after a minute in which the backlog grew by ``growth`` to ``backlog``."""
-    known, drained = posterior(trend), trend.drained
-    rate = known.low if known else 0.0
+    known, drained = None if told else posterior(trend), trend.drained
+    rate = known.low if known else told or 0.0
     if backlog <= IDLE_SHARE * rate * instances:
         trend = _idle(trend, 1.0)
         expected = trend.growth - max(rate, drained) * (instances - trend.instances)

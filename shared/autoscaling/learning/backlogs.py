@@ -13,8 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
-from shared.autoscaling.learning.throughput import known_throughput, rate_estimate
-from shared.autoscaling.policies.queue_age import START_UP_MINUTES
+from shared.autoscaling.learning.throughput import rate_estimate, start_up_minutes
 from shared.autoscaling.policy import Resource, members, named_metrics, said
 from shared.autoscaling.state import ScalingState, Stall
 from shared.values.measurements import (
@@ -194,8 +193,7 @@ def fall_limit(resource: Resource, state: ScalingState) -> timedelta:
     the next one takes effect, and the time in which ``COMPLETIONS`` items are usually finished.
     """
     estimate = rate_estimate(resource.throughput, state.learned)
-    start_up = known_throughput(resource.throughput, state.learned, estimate).start_up_minutes
-    start_up = START_UP_MINUTES if start_up is None else start_up
+    start_up = start_up_minutes(resource.throughput, state.learned)
     minutes = [
         LIMIT_MIN / timedelta(minutes=1),
         resource.goal.age_limit_minutes,

@@ -3,7 +3,7 @@
 The rate μ is the number of items that one busy instance finishes in a minute. The app takes
 the rate per instance from the best available source:
 
-1. *Settings.* A rate that is set by hand is used as it is.
+1. *Settings.* A rate that is set by hand is used until what is seen refutes it: see claims.py.
 2. *Counts.* A metric counts the items that were finished, or the items that arrived. Such counts
    are precise, and no change of the capacity is needed to learn from them.
 3. *Backlog.* backlog_rate.py estimates the rate from the course of the backlog. This estimate
@@ -17,11 +17,11 @@ were busy, and the number of finished items is
     finished = μ·n·minutes
 
 If the metric counts arrivals, the finished items are the arrivals less the growth of the backlog.
-The sums over all such intervals give the estimate μ = Σ finished / Σ n·minutes. In statistics, this
-is called the ratio estimator. Its standard error is computed from the residuals, which are
-finished - μ·n·minutes (Cochran, Sampling Techniques, 1977, chapter 6). Intervals shortly after a
-change of the capacity are left out, because it is not known exactly when a new instance begins to
-work.
+The sums over the last such intervals give the estimate μ = Σ finished / Σ n·minutes. Only those
+since the last jump of the rate count. The noise is the variance between adjacent intervals (von
+Neumann, 1941). What the intervals vary beyond it is how the rate differs between hours, and is part
+of the error. Intervals shortly after a change of the capacity are left out, because it is not known
+exactly when a new instance begins to work.
 
 *Stopped workers.* An interval in which nothing was finished is only used if the times before and
 after it at which something was finished are close enough (``fall_limit`` in backlogs.py). Otherwise
@@ -42,42 +42,43 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import lru_cache
-from itertools import pairwise
-from statistics import median_low
+from itertools import accumulate, pairwise
+from statistics import fmean, median_low
 
 from shared.autoscaling.declaring import Throughput
 from shared.autoscaling.learning.backlog_rate import Samples, low_end, posterior
-from shared.autoscaling.learning.outliers import (
-    PART_MAX,
-    Pair,
-    believable,
-    contradicted,
-    with_recent,
-)
+from shared.autoscaling.learning.claims import LOWEST_SHARE
+from shared.autoscaling.learning.outliers import RECENT_MAX, Pair, believable
 from shared.autoscaling.policies.queue_age import START_UP_MINUTES
-from shared.autoscaling.policy import RateEstimate, RateSource
+from shared.autoscaling.policy import RATE_ERROR_MAX, RATE_SOURCES, RateEstimate, RateSource
 from shared.autoscaling.state import ActionStatus, BusyIntervals, Learned, ScalingState
 from shared.values.measurements import CAPACITY_METRIC, NO_SAMPLES, MetricValue, time_of
 
-OBSERVATIONS_MIN = 2.9
-"""A standard error is computed from three or more intervals. The weights of three intervals add up
-to slightly less than 3, because older intervals weigh less.
-"""
+INTERVALS_MIN = 3
+"""With fewer intervals, the standard error is not known."""
 ROUGH_ERROR = 0.3
-"""With fewer intervals, this relative error is assumed. It is so high that the rate counts as
-uncertain.
-"""
+"""The relative error that is then assumed. It is so high that the rate counts as uncertain."""
 START_UP_MINUTES_MAX = 30
 START_UP_WEIGHT_MIN = 0.02
 """The newest start-up time has at least this weight in the mean. So the mean covers about the last
 50 start-up times.
 """
-INTERVALS_WEIGHT = 0.99
-"""Before a new interval is added, the sums are multiplied by this factor. So the sums cover about
-the last 100 intervals.
+JUMP_DEVIATIONS, JUMP_SHARE = 4.0, 0.05
+"""The rate has jumped if the intervals before and after differ by more than so many standard
+deviations and this share.
 """
-SETTLING = timedelta(minutes=2)
-"""An interval is left out if it begins sooner than this after a change of the capacity."""
+LIMITED_SHARE = 0.25
+"""If more instances finish less than this share of what they should finish in addition, the limit
+lies behind them.
+"""
+LIMITED_MAX = 60
+"""Only so many intervals after the last ones with fewer instances show this."""
+HOURS_NOISE = 1.5
+"""What exceeds the variance between adjacent intervals by this factor is variance between hours."""
+SETTLING_MINUTES = 1.0
+"""An interval is left out if it begins sooner than the start-up time and this after a change of the
+capacity.
+"""
 INTERVAL_MAX = 1.5
 """If an interval is longer than the usual interval times this factor, a sample was lost, and the
 items that this sample counted are missing. Such an interval is left out.
@@ -98,11 +99,35 @@ Samples are kept for only somewhat longer.
 
 def rate_estimate(fixed: Throughput, learned: Learned) -> RateEstimate | None:
     """The rate per instance from the best source there is; None before any work was seen."""
-    rate = fixed.rate_per_instance_minute
-    if rate is not None:
-        return RateEstimate(RateSource.SETTINGS, rate, rate, 0.0)
-    work = learned.work
-    counted = counted_rate(work) if work.busy or work.recent else None
+    told, claim = fixed.rate_per_instance_minute, learned.claim
+    if told is None:
+        return seen_rate(learned)
+    doubted = claim is not None and claim.told == told and not fixed.trust_rate
+    if claim and doubted and claim.refuted_at and (seen := seen_rate(learned)):
+        rate = seen.low if seen.source is RateSource.COUNTED else seen.likely
+        lowest = 0.0 if claim.shown else LOWEST_SHARE * told
+        return replace(seen, low=max(rate, lowest), told=told)
+    counted = counted_rate(learned.work)
+    limited = counted is not None and counted.limited
+    return RateEstimate(RateSource.SETTINGS, told, told, 0.0, limited=limited)
+
+
+def contradiction(fixed: Throughput, learned: Learned, now: datetime) -> str:
+    """What is seen, if it has refuted the rate that is set by hand; otherwise empty."""
+    estimate, claim = rate_estimate(fixed, learned), learned.claim
+    if estimate is None or estimate.told is None or claim is None or claim.since is None:
+        return ""
+    minutes = (now - claim.since) / timedelta(minutes=1)
+    lasted = f"{minutes:.0f} min" if minutes < 120 else f"{minutes / 60:.0f} h"
+    seen = f"{estimate.likely:.3g} ± {estimate.relative_error * estimate.likely:.2g}"
+    told = f"the setting says {estimate.told:.3g} a minute"
+    source = RATE_SOURCES[estimate.source]
+    return f"{told}; in the last {lasted} instances finished {seen} each ({source})"
+
+
+def seen_rate(learned: Learned) -> RateEstimate | None:
+    """The rate per instance that is seen; None before any work was seen."""
+    counted = counted_rate(learned.work)
     if counted is not None and counted.sure:
         return counted
     slope = posterior(learned.trend) if learned.trend.busy else None
@@ -116,17 +141,12 @@ def known_throughput(
 ) -> Throughput:
     """The rate per instance and the start-up time.
 
-    A value that is set by hand is used as it is. Otherwise, the learned value is used if it is
-    certain enough. If there is neither, the field is None.
-
-    ``estimate`` is the result of ``rate_estimate``. If the estimate comes from the backlog, its low
-    end is used as the throughput. The relative error is then set to 0, so that no policy subtracts
-    a second margin.
+    ``estimate`` is the result of ``rate_estimate``. Its low end is used if it is certain enough, or
+    if it replaces a rate that is set by hand. If there is no value, the field is None.
     """
     known = fixed
-    if fixed.rate_per_instance_minute is None and estimate is not None and estimate.sure:
-        error = 0 if estimate.source is RateSource.BACKLOG else estimate.relative_error
-        known = replace(known, rate_per_instance_minute=estimate.low, relative_error=error)
+    if estimate is not None and (estimate.sure or estimate.told):
+        known = replace(known, rate_per_instance_minute=estimate.low)
     if fixed.start_up_minutes is None and learned.dead_time_minutes > START_UP_MINUTES:
         known = replace(known, start_up_minutes=learned.dead_time_minutes)
     return known
@@ -137,27 +157,86 @@ def counted_rate(work: BusyIntervals) -> RateEstimate | None:
     """The rate per instance according to the items that were counted in busy intervals.
 
     The result is None if there is no such interval, or if the intervals contradict each other too
-    much.
+    much. Only intervals since the last jump of the rate count. The rate to plan with is lower by
+    what the rate of the next hour may differ.
     """
-    sums = _with_intervals(_sound_intervals(work), believable(work.recent))
-    if not 0 < sums.done < PART_MAX or sums.busy <= 0:
+    pairs = believable(work.recent)
+    since, limited = _since_jump(pairs, min(work.since_empty, LIMITED_MAX))
+    done, busy = map(sum, zip(*since, strict=True)) if since else (0.0, 0.0)
+    if done <= 0 or busy <= 0:
         return None
-    rate = sums.done / sums.busy
-    if sums.intervals < OBSERVATIONS_MIN:
+    rate = done / busy
+    if len(since) < INTERVALS_MIN:
         return RateEstimate(RateSource.COUNTED, rate, low_end(rate, ROUGH_ERROR), ROUGH_ERROR)
-    residual = sums.done_done - 2 * rate * sums.done_busy + rate * rate * sums.busy_busy
-    spread = max(residual, 0.0) * sums.intervals / (sums.intervals - 1)
-    found = RateEstimate(RateSource.COUNTED, rate, rate, math.sqrt(spread) / sums.done)
-    return found if found.sure else None
+    chance = math.sqrt(_noise(since) / busy) / rate
+    if chance > RATE_ERROR_MAX:
+        return None
+    error = min(math.hypot(chance, _between_hours(pairs, rate)), RATE_ERROR_MAX)
+    low = low_end(rate, error)
+    return RateEstimate(RateSource.COUNTED, rate, low, error, chance=chance, limited=limited)
+
+
+def _since_jump(pairs: Sequence[Pair], together: int) -> tuple[Sequence[Pair], bool]:
+    """The intervals since the last clear jump of the rate, and whether more instances finish
+    nothing more. The intervals since then do not count, because the limit lies behind the
+    instances. This can be told only among the last ones, in which the queue was never empty.
+    """
+    noise, clearest, jump = _noise(pairs), 1.0, 0
+    done, busy = ([*accumulate(each)] for each in zip(*pairs, strict=True)) if pairs else ([], [])
+    for at in range(INTERVALS_MIN, len(pairs) - INTERVALS_MIN + 1):
+        before, after = busy[at - 1], busy[-1] - busy[at - 1]
+        old, new = done[at - 1] / before, (done[-1] - done[at - 1]) / after
+        clear = JUMP_DEVIATIONS * math.sqrt(noise * (1 / before + 1 / after))
+        clear += JUMP_SHARE * max(old, new)
+        if abs(new - old) > clearest * clear:
+            clearest, jump = abs(new - old) / clear, at
+    if not jump:
+        return pairs, False
+    before, then = pairs[jump - INTERVALS_MIN : jump], pairs[jump : jump + INTERVALS_MIN]
+    is_one = jump - INTERVALS_MIN >= len(pairs) - together
+    if is_one and _limited(before, then) and _limited(before, pairs[-INTERVALS_MIN:]):
+        return _since_jump(pairs[:jump], 0)[0], True
+    return _since_jump(pairs[jump:], together)
+
+
+def _limited(before: Sequence[Pair], after: Sequence[Pair]) -> bool:
+    """True if more instances finish nothing more."""
+    (old, fewer), (new, more) = (map(sum, zip(*each, strict=True)) for each in (before, after))
+    return more > fewer and new - old < LIMITED_SHARE * old / fewer * (more - fewer)
+
+
+def _noise(pairs: Sequence[Pair]) -> float:
+    """The variance between adjacent intervals, for one instance-minute."""
+    differences = [
+        (done / busy - after / long, 1 / busy + 1 / long)
+        for (done, busy), (after, long) in pairwise(pairs)
+    ]
+    return fmean([each * each / both for each, both in differences] or [0.0])
+
+
+def _between_hours(pairs: Sequence[Pair], rate: float) -> float:
+    """The standard deviation of the rate between hours, as a share of the rate.
+
+    It is the part of the variance of intervals that adjacent intervals do not have.
+    """
+    rates = [done / busy for done, busy in pairs]
+    mean, noise = fmean(rates), HOURS_NOISE * _noise(pairs) / fmean([busy for _, busy in pairs])
+    varied = sum([(each - mean) * (each - mean) for each in rates]) / (len(rates) - 1)
+    return math.sqrt(max(varied - noise, 0.0)) / rate
 
 
 # --- the start-up time ----------------------------------------------------------------------------
 
 
+def start_up_minutes(fixed: Throughput, learned: Learned) -> float:
+    """The start-up time: the one that is set or learned, or the usual one."""
+    known = known_throughput(fixed, learned, None).start_up_minutes
+    return START_UP_MINUTES if known is None else known
+
+
 def starting_minutes(fixed: Throughput, learned: Learned) -> float:
     """How long an instance is still starting after it was first read."""
-    known = known_throughput(fixed, learned, None).start_up_minutes
-    return max((START_UP_MINUTES if known is None else known) - learned.dead_time_minutes, 0.0)
+    return max(start_up_minutes(fixed, learned) - learned.dead_time_minutes, 0.0)
 
 
 def started(read: tuple[MetricValue, ...], minutes: float) -> tuple[MetricValue, ...]:
@@ -221,6 +300,7 @@ class Counted:
     not in order."""
     limit: timedelta = timedelta.max
     """The time within which something is finished if the instances work."""
+    start_up_minutes: float = START_UP_MINUTES
 
 
 def with_counted(
@@ -240,23 +320,26 @@ def with_counted(
         return work
     spans = [after.time - before.time for before, after in pairwise(samples)]
     usual = counted.grain or median_low(spans)
+    settling = timedelta(minutes=counted.start_up_minutes + SETTLING_MINUTES)
     for before, after in pairwise(samples[first - 1 :]):
-        span = after.time - before.time
+        span, instances = after.time - before.time, None
         lacks_sample = span > INTERVAL_MAX * usual
         may_come = counted.grain is not None and samples[-1].time < before.time + LATE_MAX
         if after.time > seen_until or (lacks_sample and may_come):
             break
         if not lacks_sample:
-            instances = _busy_instances(before.time, after.time, backlog, capacities)
-            busy_minutes = instances * span / timedelta(minutes=1)
+            instances = _busy_instances(before.time, after.time, backlog, capacities, settling)
+            busy_minutes = (instances or 0.0) * (span / timedelta(minutes=1))
             grown = _at(backlog, after.time) - _at(backlog, before.time) if counted.incoming else 0
             done = after.value - grown
             works = busy_minutes > 0 and (done > 0 or _works(before, after, counted, backlog))
             if works is None:
                 break
             if works:
-                work = _with_interval(work, done, busy_minutes)
-        work = replace(work, until=after.time)
+                recent = (*work.recent, (done, busy_minutes))[-RECENT_MAX:]
+                work = replace(work, recent=recent, since_empty=work.since_empty + 1)
+        together = 0 if instances is None else work.since_empty
+        work = replace(work, until=after.time, since_empty=together)
     return work
 
 
@@ -275,44 +358,20 @@ def _works(start: MetricValue, end: MetricValue, counted: Counted, backlog: Samp
     return (following or seen_until) - last <= counted.limit
 
 
-def _with_interval(work: BusyIntervals, done: float, busy: float) -> BusyIntervals:
-    recent, older = with_recent(work.recent, (done, busy))
-    return _with_intervals(_sound_intervals(replace(work, recent=recent)), older)
-
-
-def _sound_intervals(work: BusyIntervals) -> BusyIntervals:
-    """The same intervals, but without the sums if the recent intervals contradict the sums."""
-    if contradicted(work.done, work.busy, work.recent):
-        return BusyIntervals(until=work.until, recent=work.recent)
-    return work
-
-
-def _with_intervals(work: BusyIntervals, pairs: Sequence[Pair]) -> BusyIntervals:
-    for done, busy in pairs:
-        work = BusyIntervals(
-            until=work.until,
-            intervals=INTERVALS_WEIGHT * work.intervals + 1,
-            done=INTERVALS_WEIGHT * work.done + done,
-            busy=INTERVALS_WEIGHT * work.busy + busy,
-            done_done=INTERVALS_WEIGHT * work.done_done + done * done,
-            done_busy=INTERVALS_WEIGHT * work.done_busy + done * busy,
-            busy_busy=INTERVALS_WEIGHT * work.busy_busy + busy * busy,
-            recent=work.recent,
-        )
-    return work
-
-
-def _busy_instances(start: datetime, end: datetime, backlog: Samples, capacities: Samples) -> float:
+def _busy_instances(
+    start: datetime, end: datetime, backlog: Samples, capacities: Samples, settling: timedelta
+) -> float | None:
     """The number of instances, all of which were busy during the whole interval.
 
-    The result is 0 if it is not certain that all of them were busy. A change of the capacity may
-    have taken place at any time since the sample before the first one that shows it.
+    The result is None if the queue may have been empty, and 0 if instances may start. A change of
+    the capacity may have taken place at any time since the sample before the first one that shows
+    it.
     """
     first = bisect_right(backlog, start, key=time_of) - 1
     last = bisect_left(backlog, end, key=time_of)
     if first < 0 or any(sample.value <= 0 for sample in backlog[first : last + 1]):
-        return 0.0
-    at = bisect_right(capacities, start - SETTLING, key=time_of) - 1
+        return None
+    at = bisect_right(capacities, start - settling, key=time_of) - 1
     then = capacities[max(at, 0)]
     seen = bisect_left(capacities, end, key=time_of) + 1
     changed = any(sample.value != then.value for sample in capacities[max(at, 0) : seen])

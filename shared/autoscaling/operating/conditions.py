@@ -22,6 +22,7 @@ from shared.autoscaling.deciding.guards import few_changes_left, standstill
 from shared.autoscaling.deciding.samples import known_capacity, samples_of
 from shared.autoscaling.declaring import Limits, Mode
 from shared.autoscaling.learning.backlogs import Unfallen, age_minutes, unfallen
+from shared.autoscaling.learning.throughput import contradiction
 from shared.autoscaling.operating.overrides import described
 from shared.autoscaling.operating.staleness import (
     CAPACITY_SECONDS_MAX,
@@ -59,6 +60,7 @@ def conditions(
         *_silent(resource, state, now),
         *_disabled(resource, state, now),
         *_unfallen(resource, state, now),
+        *_refuted(resource, state, now),
         *_unreadable(snapshot.unreadable),
         *_mode(resource, state, now),
     ]
@@ -245,6 +247,13 @@ def _waiting(
         cause = "Either more work arrives than the instances finish, or they do not work."
         waited = f"{waited} {cause}".lstrip()
     return waited, "Check that the instances process items."
+
+
+def _refuted(resource: Resource, state: ScalingState, now: datetime) -> Iterator[LastingCondition]:
+    if what := contradiction(resource.throughput, state.learned, now):
+        meaning = "Decisions use what is seen until the setting is changed."
+        todo = "Correct rate_per_instance_minute, or set trust_rate=True to use it all the same."
+        yield LastingCondition("rate", WARNING, what, meaning, todo, NewsKind.RATE_REFUTED)
 
 
 def _unreadable(rows: Sequence[str]) -> Iterator[LastingCondition]:

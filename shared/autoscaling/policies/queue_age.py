@@ -39,10 +39,6 @@ PATIENCE_STEPS = 4.0
 """After a scale-in, the remaining instances are to finish the backlog within the time T. In steps,
 T is this number times κ, the cost of a change, but at least ``PATIENCE_STEPS_MIN`` (see QueueAge).
 """
-AGE_SHARE_MIN = 0.8
-"""However uncertain the rate is, the policy plans with at least this share of the age limit,
-unless ``age_share`` is lower.
-"""
 LONG_STEPS = 30.0
 """Before a scale-in, the policy looks back over this many steps."""
 STEP_SECONDS_MAX = HISTORY_SECONDS_MAX / LONG_STEPS
@@ -98,8 +94,7 @@ class QueueAge(Composite):
     - D: the start-up time from the request for an instance until this instance works, in steps,
       rounded up.
     - L: the age limit, in steps, rounded down.
-    - s: the share of the age limit that the policy plans with: ``age_share`` less the relative
-      error of μ, but at least ``AGE_SHARE_MIN``.
+    - s: the share of the age limit that the policy plans with, ``age_share``.
     - κ: the switch cost of adding or removing one instance, in instance-steps. A return trip, which
       removes an instance and adds it again, costs 2κ.
     - P: the late penalty: the cost of each step in which one instance-step of work is late.
@@ -164,7 +159,7 @@ class QueueAge(Composite):
     step_seconds: Annotated[float, Bounds(0.1, STEP_SECONDS_MAX)] = 60
     """The length of a step, which must not exceed the age limit. κ and P refer to such steps."""
     age_share: Share = 0.95
-    """The share of the age limit that the policy plans with if the rate is known exactly."""
+    """The share of the age limit that the policy plans with."""
     caution: Annotated[float, Bounds(0, 1000)] = 4.0
     """An instance is removed only if its removal is expected to save the cost of this many return
     trips.
@@ -252,9 +247,7 @@ class QueueAge(Composite):
             pending.target if pending else seen.capacity,
             max(1, ceil(dead - ROUNDING)),
             arrival,
-            max(
-                self.age_share - seen.throughput.relative_error, min(AGE_SHARE_MIN, self.age_share)
-            ),
+            self.age_share,
             overdue,
         )
 

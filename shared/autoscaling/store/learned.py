@@ -11,23 +11,22 @@ from contextlib import suppress
 from dataclasses import fields, replace
 from typing import Any
 
-from shared.autoscaling.learning.outliers import RECENT_MAX
-from shared.autoscaling.state import EPOCH_MAX, BacklogTrend, BusyIntervals, Learned, Stall
+from shared.autoscaling.state import EPOCH_MAX, BacklogTrend, BusyIntervals, Claim, Learned, Stall
 from shared.storage.table_requests import Row
 from shared.values.row_values import checked, json_text, properties, utc
 
+PAIR = 2
 UNREADABLE = (AttributeError, KeyError, OverflowError, RecursionError, TypeError, ValueError)
 
 
 def learned_fields(learned: Learned) -> Row:
-    """The properties of the row ``learned``. ``work`` holds sums over busy intervals, and ``trend``
-    holds moving averages of the backlog's growth. Recent observations have a separate property, so
-    that older versions can still read the other properties."""
-    row = properties(learned, ("work", "trend", "stalls"))
-    work = _plain(learned.work)
-    row["recent"] = json_text({"work": work.pop("recent")})
-    row["work"], row["trend"] = json_text(work), json_text(_plain(learned.trend))
-    return row | {"stalls": json_text([*map(_plain, learned.stalls)])}
+    """The properties of the row ``learned``: ``work`` holds busy intervals, and ``trend`` moving
+    averages of the backlog's growth."""
+    row = properties(learned, ("work", "trend", "stalls", "claim"))
+    row["work"], row["trend"] = json_text(_plain(learned.work)), json_text(_plain(learned.trend))
+    claims = [learned.claim] if learned.claim else []
+    lists = {"stalls": learned.stalls, "claim": claims}
+    return row | {name: json_text([*map(_plain, each)]) for name, each in lists.items()}
 
 
 def _plain(value: Any) -> dict[str, Any]:
@@ -63,22 +62,11 @@ def learned_of(row: Mapping[str, Any]) -> tuple[Learned, list[str]]:
 
     epoch = part("epoch", lambda: _whole(row["epoch"]), 0)
     work, trend = sums("work", BusyIntervals), sums("trend", BacklogTrend)
-    recent = _pairs(json_of("recent", Mapping, {}).get("work"))
     stalls = json_of("stalls", tuple[Stall, ...], ())
     count, minutes = part("dead_times", dead_times, (0, 0.0))
-    work = replace(work, recent=recent)
-    return Learned(epoch, count, minutes, work, trend, stalls), lost
-
-
-def _pairs(value: object) -> tuple[tuple[float, float], ...]:
-    """The pairs that are sound."""
-    pairs = []
-    for each in value if isinstance(value, list) else []:
-        with suppress(*UNREADABLE):
-            done, busy = checked(tuple[float, ...], each, "pair")
-            if busy:
-                pairs.append((done, busy))
-    return tuple(pairs[-RECENT_MAX:])
+    claim = next(iter(json_of("claim", tuple[Claim, ...], ())), None)
+    work = replace(work, recent=tuple([each for each in work.recent if len(each) == PAIR]))
+    return Learned(epoch, count, minutes, work, trend, stalls, claim), lost
 
 
 def _whole(value: Any) -> Any:

@@ -47,7 +47,7 @@ from tests.builders import NOW, SOURCE, ago, history, resource, sample, state
 
 RATE = 60.0
 Course = Callable[[float], float | None]
-KNOWN_RATE = BusyIntervals(None, 60.0, 3600.0, 60.0, 216_000.0, 3600.0, 60.0)
+KNOWN_RATE = BusyIntervals(recent=((60.0, 1.0),) * 60)
 """Sixty intervals of a minute in which one instance finished 60 items."""
 
 

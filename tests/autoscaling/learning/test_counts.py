@@ -284,7 +284,7 @@ def test_minutes_in_which_the_workers_abandon_more_than_they_complete_do_not_cou
                 at_minute(COMPLETED, minute, done),
             ]
             kept += counts.adjusted(counted, readings)
-    assert named(kept, COMPLETED) == [60, 55, 61]
+    assert named(kept, COMPLETED) == [60, 110, 63]
     assert {metric.name for metric in kept} == {COMPLETED}
     (line,) = caplog.messages
     assert "[counts_abandoned] plan-1: the workers abandoned more deliveries than they" in line

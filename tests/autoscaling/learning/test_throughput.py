@@ -162,9 +162,55 @@ def test_the_stated_error_covers_what_chance_does(seed: int, noise: float) -> No
 
 
 def test_a_noisy_count_is_not_believed() -> None:
-    steady = BusyIntervals(None, 10, 500, 10, 25_000, 500, 10)
+    steady = BusyIntervals(recent=((50.0, 1.0),) * 10)
     assert counted_rate(steady) == RateEstimate(RateSource.COUNTED, 50, 50, 0)
-    assert counted_rate(replace(steady, done=400, done_done=90_000, done_busy=400)) is None
+    assert counted_rate(BusyIntervals(recent=((10.0, 1.0), (90.0, 1.0)) * 5)) is None
+
+
+def intervals(*levels: tuple[int, float, float]) -> BusyIntervals:
+    """So many intervals with so many items and instance-minutes each, of every level in turn."""
+    pairs = [(done, busy) for count, done, busy in levels for _ in range(count)]
+    return BusyIntervals(recent=tuple(pairs), since_empty=len(pairs))
+
+
+@pytest.mark.parametrize(
+    ("recent", "likely", "limited"),
+    [
+        (intervals((12, 120, 3), (3, 60, 3)), 20, False),  # a deploy
+        (intervals((12, 120, 3), (1, 60, 3)), 38.5, False),  # too few to tell
+        (intervals((12, 60, 3), (8, 120, 3)), 40, False),
+        (intervals((12, 120, 3), (9, 60, 3), (9, 240, 6)), 40, False),  # and its correction
+        (intervals((12, 120, 3), (5, 60, 3), (12, 120, 6)), 20, False),  # what arrives, as before
+        (intervals((12, 120, 3), (6, 240, 6)), 40, False),
+        (intervals((12, 120, 3), (6, 125, 6)), 40, True),
+        (intervals((12, 120, 3), (3, 122, 4), (3, 121, 5)), 40, True),
+        (intervals((12, 120, 3), (6, 90, 2)), 45, False),
+    ],
+)
+def test_the_rate_follows_a_jump_unless_more_instances_finish_nothing_more(
+    recent: BusyIntervals, likely: float, limited: bool
+) -> None:
+    found = counted_rate(recent)
+    assert found is not None
+    assert found.likely == pytest.approx(likely, rel=0.01)
+    assert found.limited is limited
+    apart = counted_rate(replace(recent, since_empty=2))
+    assert apart is not None
+    assert not apart.limited
+
+
+def test_the_planned_rate_is_lower_by_how_much_the_rate_differs_between_hours() -> None:
+    def planned(*levels: tuple[int, float, float]) -> float:
+        found = counted_rate(intervals(*levels))
+        assert found is not None
+        return found.low / found.likely
+
+    steady = planned((60, 120, 3))
+    hours = planned((20, 100, 3), (20, 140, 3), (20, 120, 3))
+    noise = planned(*((1, 100, 3), (1, 140, 3)) * 30)
+    assert steady == 1
+    assert hours == pytest.approx(0.83, abs=0.05)
+    assert noise > 0.94
 
 
 COUNTING = resource(
@@ -226,7 +272,7 @@ def test_a_rate_is_known_within_minutes_of_work(
 def test_a_count_that_is_not_declared_is_named() -> None:
     (one,) = problems([resource(throughput=Throughput(completed_metric="typo"))])
     assert "throughput.completed_metric = 'typo': must be one of the resource's metrics" in one
-    both = replace(COUNTING, throughput=Throughput(None, None, 0, "finished", "backlog"))
+    both = replace(COUNTING, throughput=Throughput(None, None, "finished", "backlog"))
     assert any("only one of the two" in problem for problem in problems([both]))
 
 

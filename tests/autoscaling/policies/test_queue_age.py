@@ -174,11 +174,6 @@ STATES: dict[str, tuple[Observation, int, str]] = {
         "with a backlog of 3700",
     ),
     "a sure rate": (seen([1830.0] * 10), 4, HOLDING),
-    "an unsure rate leaves more of the age limit unused": (
-        seen([1830.0] * 10, throughput=Throughput(RATE, 3, relative_error=0.15)),
-        6,
-        "with a backlog of 1830",
-    ),
     "the maximum": (
         seen(growing(4000, 100), 20),
         20,
@@ -435,27 +430,6 @@ def test_nothing_is_awaited_where_nothing_is_ordered_or_the_order_changes_nothin
 )
 def test_the_age_limit_is_at_least_a_step_long(minutes: float, steps: float, length: int) -> None:
     assert len(outlook(steps=steps, goal=Goal(minutes, 2, 10)).arrivals.recent) == length
-
-
-@pytest.mark.parametrize(
-    ("age_share", "error", "share"),
-    [
-        (0.95, 0, 0.95),
-        (0.95, 0.05, 0.9),
-        (0.95, 10, 0.8),  # a fifth of the age limit at most is left unused
-        (0.5, 0.2, 0.5),  # a share below that is planned with as it is
-        (0.79, 0, 0.79),
-        (0.8, 0.1, 0.8),
-        (1, 0.1, 0.9),
-        (1, 1, 0.8),
-    ],
-)
-def test_an_uncertain_rate_leaves_part_of_the_age_limit_unused(
-    age_share: float, error: float, share: float
-) -> None:
-    policy = replace(POLICY, age_share=age_share)
-    found = outlook(policy, throughput=Throughput(RATE, 3, relative_error=error))
-    assert found.share == pytest.approx(share)
 
 
 def test_work_that_waits_while_nothing_arrives_becomes_older_than_the_age_limit() -> None:

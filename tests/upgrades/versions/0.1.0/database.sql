@@ -9,7 +9,7 @@ CREATE TABLE "EventHubBreaker" (
  WITHOUT ROWID
 
 ;
-INSERT INTO "EventHubBreaker" VALUES('metric_ingest','half_open','{"mode": "half_open", "epoch": 3, "changed_at": "2026-03-01T12:00:00+00:00", "reason": "101 failures in 30 s", "breaks": 2, "retry_at": "2026-03-01T12:00:30+00:00", "probe": {"holder": "vm-1", "partition_id": "3", "until": "2026-03-01T12:01:00+00:00", "events_left": 4}, "closed_by": "a link", "announced_epoch": 2, "announce_at": "2026-03-01T12:01:00+00:00"}',1);
+INSERT INTO "EventHubBreaker" VALUES('metric_ingest','half_open','{"mode":"half_open","epoch":3,"changed_at":"2026-03-01T12:00:00+00:00","reason":"101 failures in 30 s","breaks":2,"retry_at":"2026-03-01T12:00:30+00:00","probe":{"holder":"vm-1","partition_id":"3","until":"2026-03-01T12:01:00+00:00","events_left":4},"closed_by":"a link","announced_epoch":2,"announce_at":"2026-03-01T12:01:00+00:00"}',1);
 CREATE TABLE "EventHubBreakerTally" (
 	"Name" VARCHAR(200) NOT NULL, 
 	"BucketStart" DATETIME NOT NULL, 
@@ -121,7 +121,7 @@ CREATE TABLE "EventHubOutbox" (
  WITHOUT ROWID
 
 ;
-INSERT INTO "EventHubOutbox" VALUES('shop.servicebus.windows.net','metrics','$Default','3',10,0,'metrics:3:10','{"schema_version": 1}','2026-11-27 00:12:04.935',1);
+INSERT INTO "EventHubOutbox" VALUES('shop.servicebus.windows.net','metrics','$Default','3',10,0,'metrics:3:10','{"schema_version": 1}','2026-11-27 00:59:25.213',1);
 CREATE TABLE "EventHubOwnership" (
 	"Namespace" VARCHAR(100) NOT NULL, 
 	"Topic" VARCHAR(256) NOT NULL, 
@@ -137,7 +137,7 @@ CREATE TABLE "EventHubOwnership" (
  WITHOUT ROWID
 
 ;
-INSERT INTO "EventHubOwnership" VALUES('shop.servicebus.windows.net','metrics','$Default','3','vm-1',5,'2026-11-27 00:12:04.960',1,'balance');
+INSERT INTO "EventHubOwnership" VALUES('shop.servicebus.windows.net','metrics','$Default','3','vm-1',5,'2026-11-27 00:59:25.216',1,'balance');
 CREATE TABLE "EventHubWork" (
 	"Namespace" VARCHAR(100) NOT NULL, 
 	"Topic" VARCHAR(256) NOT NULL, 
@@ -149,5 +149,5 @@ CREATE TABLE "EventHubWork" (
  WITHOUT ROWID
 
 ;
-INSERT INTO "EventHubWork" VALUES('shop.servicebus.windows.net','metrics','$Default','3','2026-11-27 00:12:04.941');
+INSERT INTO "EventHubWork" VALUES('shop.servicebus.windows.net','metrics','$Default','3','2026-11-27 00:59:25.214');
 COMMIT;

@@ -1,0 +1,74 @@
+"""Compares a rate that is set by hand with what is seen. Pure.
+
+The setting is a claim, and a doubt about it is kept. Where finished items are counted, each counted
+interval adds 1 to the doubt if the counted rate clearly differs from the setting, and otherwise
+takes ``AGREED``. Otherwise, each minute of the regression of backlog_rate.py adds the logarithm of
+a ratio: how much more likely its growth is if the rate is ``LOWER`` times what is set than if it is
+what is set. This is the cumulative sum test (Page, Continuous Inspection Schemes, 1954). Only a
+rate that is too high makes work late, so only a lower one is looked for.
+
+While there is no doubt, the regression holds nothing but the setting, so it shows what was seen
+since the doubt began. From ``REFUTED`` on, what is seen replaces the setting, until the
+setting is changed or the doubt has returned to 0. A rate below half of the setting is used once ten
+minutes have shown that more instances help.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from datetime import datetime, timedelta
+
+from shared.autoscaling.learning.backlog_rate import FORGETTING
+from shared.autoscaling.policy import RateEstimate
+from shared.autoscaling.state import BacklogTrend, Claim
+
+LOWER = 0.6
+REFUTED, DOUBT_MAX = 3.5, 10.0
+AGREED = 0.1
+DEVIATIONS, DIFFERENCE = 3.0, 0.1
+"""A counted rate differs from the setting if it is off by more than so many standard errors and
+this share.
+"""
+TOLD_INFORMATION = 2.0
+"""The information in the setting, relative to its square: as if its error were 70 %."""
+LOWEST_SHARE = 0.5
+SHOWN_AFTER = timedelta(minutes=10)
+SHOWN_DEVIATIONS = 3.0
+"""More instances help if the rate of the regression is this many standard deviations above 0."""
+
+
+def with_counted_rate(claim: Claim, counted: RateEstimate, now: datetime) -> Claim:
+    """The claim after one more counted interval."""
+    off = abs(math.log(counted.likely / claim.told))
+    differs = off > DEVIATIONS * counted.chance + DIFFERENCE
+    return _with_doubt(claim, 1.0 if differs else -AGREED, not counted.limited, now)
+
+
+def with_growth(claim: Claim, before: BacklogTrend, after: BacklogTrend, now: datetime) -> Claim:
+    """The claim after the minutes by which the trend was updated."""
+    if after.information == before.information:
+        return claim
+    information = after.information - before.information * (1 - FORGETTING)
+    weighted = after.weighted_rate - before.weighted_rate * (1 - FORGETTING)
+    told, lower = claim.told, LOWER * claim.told
+    ratio = weighted * (lower - told) - information / 2 * (lower * lower - told * told)
+    helps = after.weighted_rate > SHOWN_DEVIATIONS * math.sqrt(after.information)
+    return _with_doubt(claim, ratio, helps, now)
+
+
+def _with_doubt(claim: Claim, step: float, helps: bool, now: datetime) -> Claim:
+    doubt = min(max(claim.doubt + step, 0.0), DOUBT_MAX)
+    if doubt <= 0:
+        return Claim(claim.told)
+    refuted_at = claim.refuted_at or (now if doubt >= REFUTED else None)
+    if refuted_at and not claim.refuted_at:
+        doubt = DOUBT_MAX
+    shown = helps and refuted_at is not None and now >= refuted_at + SHOWN_AFTER
+    return Claim(claim.told, doubt, claim.since or now, refuted_at, claim.shown or shown)
+
+
+def undoubted(trend: BacklogTrend, told: float) -> BacklogTrend:
+    """The trend whose regression holds nothing but the setting."""
+    information = TOLD_INFORMATION / (told * told)
+    return replace(trend, information=information, weighted_rate=information * told, drained=0.0)
