@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from rich.console import Console
 
-from backtest import PROGRAM, audit, import_autoscale, tune
+from backtest import PROGRAM, audit, import_autoscale, tune, what_if
 from backtest import options as command_line
 from backtest.cpu import is_cpu, load_cpu
 from backtest.errors import BacktestError
@@ -40,11 +40,13 @@ COMMANDS = {
     "audit": audit.audit_command,
     "import-autoscale": import_autoscale.import_command,
     "tune": tune.tune_command,
+    "what-if": what_if.what_if_command,
 }
 
 
 def _backtest(arguments: Sequence[str]) -> int:
     options = command_line.parse(arguments)
+    command_line.read_settings(options)
     result = _study(options)
     _print(result, options)
     return FAILED if result.faults.get("violations") else 0
@@ -59,7 +61,7 @@ def _study(options: argparse.Namespace) -> Study:
 
 def _workload(options: argparse.Namespace, rules: Rules) -> Workload:
     if options.from_history is not None:
-        return load_history(rules.resource, options.instance_rate)
+        return load_history(rules.resource, options.instance_rate).workload
     sources = rules.resource.metrics.values()
     cpu = any(is_cpu(source, rules.resource) for source in sources)
     found = load_cpu(options.trace, options.time_zone) if cpu else None
@@ -76,4 +78,4 @@ def _print(result: Study, options: argparse.Namespace) -> None:
     if options.json:
         sys.stdout.write(json.dumps(result.as_dict(), ensure_ascii=False) + "\n")
     else:
-        show(result, Console())
+        show(result, Console(), options.price)

@@ -48,9 +48,23 @@ class Point:
     capacity: int
 
 
-def load_history(resource: Resource, rate: float | None) -> Workload:
+@dataclass(frozen=True, slots=True)
+class History:
+    """What the records say: backlogs and capacities by time, and the rate per instance."""
+
+    points: Sequence[Point]
+    rate: float
+    workload: Workload
+
+
+def load_history(
+    resource: Resource,
+    rate: float | None,
+    since: datetime | None = None,
+    until: datetime | None = None,
+) -> History:
     """Read from the storage account of AzureWebJobsStorage. Raises NoHistory."""
-    entries, state = asyncio.run(_read(resource.name))
+    entries, state = asyncio.run(_read(resource.name, since, until))
     estimate = rate_estimate(resource.throughput, state.learned)
     if rate is None and estimate is not None and estimate.sure:
         rate = estimate.likely
@@ -59,17 +73,21 @@ def load_history(resource: Resource, rate: float | None) -> Workload:
             f"{resource.name}: the app has not learned the rate per instance yet. Give "
             "--instance-rate."
         )
-    return workload_from(resource, points_of(resource, entries, state), rate)
+    found = points_of(resource, entries, state)
+    points = [p for p in found if (not since or since <= p.time) and (not until or p.time < until)]
+    return History(points, rate, workload_from(resource, points, rate))
 
 
-async def _read(resource_name: str) -> tuple[list[LogEntry], ScalingState]:
+async def _read(
+    resource_name: str, since: datetime | None, until: datetime | None
+) -> tuple[list[LogEntry], ScalingState]:
     from shared.autoscaling.store.tables import TableStateStore  # noqa: PLC0415  heavy to import
     from shared.azure import credentials  # noqa: PLC0415  heavy to import
 
     try:
         store = TableStateStore(parse()[0].storage("AzureWebJobsStorage"))
         try:
-            return await read_record(store, resource_name)
+            return await read_record(store, resource_name, since, until)
         finally:
             await store.close()
             await credentials.close()
@@ -80,9 +98,14 @@ async def _read(resource_name: str) -> tuple[list[LogEntry], ScalingState]:
         raise NoHistory(f"the records of {resource_name} cannot be read: {what}") from error
 
 
-async def read_record(store: StateStore, resource_name: str) -> tuple[list[LogEntry], ScalingState]:
-    """All decisions, and the state with the samples that are kept."""
-    entries = await store.log(resource_name, ENTRIES_MAX)
+async def read_record(
+    store: StateStore,
+    resource_name: str,
+    since: datetime | None = None,
+    until: datetime | None = None,
+) -> tuple[list[LogEntry], ScalingState]:
+    """The decisions of a time, and the state with the samples that are kept."""
+    entries = await store.log(resource_name, ENTRIES_MAX, since, before=until)
     return entries, (await store.load(resource_name)).state
 
 

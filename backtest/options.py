@@ -8,11 +8,13 @@ from pathlib import Path
 
 from backtest import PROGRAM
 from backtest.arena import ARENAS, Arena, usual_rate
-from backtest.errors import BadArena
+from backtest.errors import BacktestError, BadArena
 from backtest.traces.reading import add_reading, reading_of, trace_file
 from backtest.workload import MISSING, Workload, load_workload
 from backtest.world import VARIATIONS, varied
 from shared.autoscaling.declaring import PLAN_CAPACITY_MAX
+from shared.settings import SettingsError, add_file
+from shared.settings import parse as parse_settings
 from shared.values import text as texts
 from shared.values.text import whole
 
@@ -29,7 +31,9 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
         "under --faults. 2: the trace, the rules or the options cannot be used.",
         epilog=f"{PROGRAM} tune TRACE... --rules FILE fits the numbers of the rules. "
         f"{PROGRAM} import-autoscale SETTING.json converts rules of Azure Monitor. "
-        f"{PROGRAM} audit says what a plan in Azure cost, and what other rules would cost.",
+        f"{PROGRAM} audit says what a plan in Azure cost, and what other rules would cost. "
+        f"{PROGRAM} what-if RESOURCE says what other rules would have done in a time that the app "
+        "recorded.",
     )
     parser.add_argument(
         "trace",
@@ -41,11 +45,15 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument(
         "--from-history", metavar="RESOURCE", help="replay the app's records instead of a trace"
     )
+    add_settings(parser)
     parser.add_argument(
         "--json", action="store_true", help="print one JSON object instead of the report"
     )
     parser.add_argument(
-        "--plot", type=_plot, metavar="FILE", help="draw the replay into this file, .png or .html"
+        "--plot",
+        type=plot_file,
+        metavar="FILE",
+        help="draw the replay into this file, .png or .html",
     )
     parser.add_argument(
         "--faults",
@@ -58,6 +66,33 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     if (options.trace is None) == (options.from_history is None):
         parser.error("give either a trace or --from-history RESOURCE")
     return options
+
+
+def add_settings(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--price",
+        type=bounded(texts.number, 0),
+        metavar="MONEY",
+        help="of an instance-hour (default: PricePerInstanceHour)",
+    )
+    parser.add_argument(
+        "--settings",
+        type=Path,
+        metavar="FILE",
+        help="read settings from this file, such as the storage account of the demo: "
+        ".local/settings.json",
+    )
+
+
+def read_settings(options: argparse.Namespace) -> None:
+    """Add the settings of the file, and find the price. Raises BacktestError."""
+    try:
+        if options.settings is not None:
+            add_file(options.settings)
+    except SettingsError as error:
+        raise BacktestError(str(error)) from error
+    if options.price is None:
+        options.price = parse_settings()[0].price_per_instance_hour
 
 
 def add_arena(parser: argparse.ArgumentParser) -> None:
@@ -222,7 +257,7 @@ def bounded(
     return checked
 
 
-def _plot(text: str) -> Path:
+def plot_file(text: str) -> Path:
     path = Path(text)
     if path.suffix not in PLOT_KINDS:
         raise argparse.ArgumentTypeError(f"{text!r} must end in {' or '.join(PLOT_KINDS)}")

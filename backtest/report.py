@@ -13,12 +13,12 @@ from backtest.study import RULES, Study
 COLUMNS = ("J", "regret", "late", "age p50/p99/max", "hours", "actions", "reversals")
 
 
-def show(study: Study, console: Console) -> None:
-    """Print the study."""
+def show(study: Study, console: Console, price: float | None = None) -> None:
+    """Print the study, with money at the ``price`` of an instance-hour."""
     console.print(_title(study))
     for notice in study.notices:
         console.print(f"  · {notice}", style="yellow", highlight=False, markup=False)
-    console.print(_table(study))
+    console.print(_table(study, price))
     console.print(_verdict(study), highlight=False)
     console.print(_meaning(study), style="dim", highlight=False)
     if study.faults:
@@ -72,14 +72,18 @@ def grid(*columns: str) -> Table:
     return table
 
 
-def _table(study: Study) -> Table:
-    table = grid(*COLUMNS)
+def _table(study: Study, price: float | None) -> Table:
+    def money(score: Score) -> tuple[str, ...]:
+        return () if price is None else (f"{score.instance_hours * price:,.2f}",)
+
+    table = grid(*COLUMNS, *([] if price is None else ["money"]))
     scores = study.scores()
     for name in sorted(scores, key=lambda name: scores[name].J):
         above = f"{scores[name].J / study.best_cost - 1:+.1%}"
         style = "bold green" if name == RULES else ""
-        table.add_row(name, *_row(scores[name], above), style=style)
-    table.add_row("clairvoyant", *_row(study.clairvoyant.score(study.arena), ""), style="dim")
+        table.add_row(name, *_row(scores[name], above), *money(scores[name]), style=style)
+    best = study.clairvoyant.score(study.arena)
+    table.add_row("clairvoyant", *_row(best, ""), *money(best), style="dim")
     table.add_row("lower bound", f"{study.J_lp:,.0f}", style="dim")
     return table
 

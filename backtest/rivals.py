@@ -75,7 +75,7 @@ def original(arena: Arena, workload: Workload) -> Schedule:
         policy=Threshold("backlog", upper=upper, lower=upper / 10),
         cooldown=Cooldown(600, 600),
     )
-    return replay(replace(arena, cpu=False), workload, resource).capacity
+    return replay(replace(arena, cpu=False, backlog_metric=None), workload, resource).capacity
 
 
 class AzureMonitor:

@@ -31,7 +31,7 @@ from shared.autoscaling.store.tables import TableStateStore
 from shared.azure.queues import StorageQueueSender
 from shared.ingestion.decoding.decode import decode
 from shared.ingestion.decoding.readings import to_effect
-from shared.ingestion.events.outbox import OutboxQueue
+from shared.ingestion.events.outbox import send_to_queue
 from shared.ingestion.model import OutboxMessage, Stream
 from shared.settings.connections import StorageConnection
 from shared.values.measurements import Metric, MetricValue
@@ -89,7 +89,7 @@ async def _decided_after(
 ) -> float:
     """Seconds until a sample with that value, sent after the messages, has led to a decision."""
     sender = StorageQueueSender(StorageConnection("Storage", connection_string), QUEUE_NAME)
-    await OutboxQueue(sender.send_texts).send(messages)
+    await send_to_queue(sender.send_texts, messages)
     await sender.close()
     fresh = Metric(RESOURCE, METRIC, MetricValue(datetime.now(UTC), value))
     began = time.perf_counter()

@@ -33,6 +33,7 @@ GROUPS = (
     "new_names",
     "verdict",
     "audit",
+    "page",
 )
 
 

@@ -36,7 +36,7 @@ from shared.autoscaling.flows import scaling_logic
 from shared.autoscaling.flows.scaler import Scaler
 from shared.autoscaling.messages import Samples
 from shared.values.measurements import CAPACITY_METRIC, Metric, MetricValue
-from shared.web.board import Board, RecentLog
+from shared.web.board import Board
 from shared.web.http import Request
 from shared.web.page import dashboard
 
@@ -86,7 +86,7 @@ async def replayed() -> Board:
         action = await scaling_logic.process_samples(Samples("workers", sent), resources, store)
         if action is not None:
             await scaler.execute(action)
-    return Board(resources, store, RecentLog(store), 30)
+    return Board(resources, store, 30)
 
 
 def labels() -> list[str]:

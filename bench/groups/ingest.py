@@ -107,8 +107,10 @@ def _line() -> PartitionPipeline:
         task_runner(16),
         lambda: f"t{next(txids)}",
     )
-    client = BreakerClient("bench", BreakerStore(MemoryRows(lambda: NOW), "bench"), _Nobody())
-    return PartitionPipeline(consumer, client, _Nobody(), time.perf_counter)
+    client = BreakerClient(
+        "bench", BreakerStore(MemoryRows(lambda: NOW), "bench"), _Nobody().announce
+    )
+    return PartitionPipeline(consumer, client, _Nobody().send, time.perf_counter)
 
 
 def _batch(number: int) -> list[Event]:

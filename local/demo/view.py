@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC
 
 from rich.console import Group, RenderableType
@@ -97,8 +97,11 @@ def _night(night: NightlyDemo) -> RenderableType:
     return Group(table, *[Text(page, style="dim") for page in night.pages])
 
 
+SECONDS = 60
+"""One minute of the trace lasts one second."""
 REPLAY = (
-    "One minute of the trace lasts one second. Durations in the reasons are real time. "
+    "One minute of the trace lasts one second. Reasons and the dashboard have real time, in which "
+    "rates are 60 times as high. "
     "Press Ctrl-C to stop."
 )
 FIRST_HOUR = (
@@ -119,9 +122,13 @@ def _reading(system: LocalSystem) -> Reading:
     return Reading(workload.arrivals_per_minute, workload.backlog, capacity)
 
 
-def _throughput(estimate: RateEstimate | None) -> str:
+def _throughput(estimate: RateEstimate | None, *, replayed: bool) -> str:
+    """The rate in minutes of the trace, as the arrivals beside it."""
     if estimate is None:
         return "not known yet: thresholds decide"
+    if replayed:
+        likely, low = (each / SECONDS for each in (estimate.likely, estimate.low))
+        estimate = replace(estimate, likely=likely, low=low)
     return str(estimate).removeprefix("rate per instance ")
 
 
@@ -143,7 +150,8 @@ def _numbers(
         ("instances", running, (float(r.capacity) for r in readings)),
         ("oldest message", f"{workload.age_minutes:.1f} min", ()),
     )
-    table.add_row("rate per instance", Text(_throughput(estimate), style="bold"))
+    told = _throughput(estimate, replayed=not system.first_hour)
+    table.add_row("rate per instance", Text(told, style="bold"))
     for name, value, values in rows:
         table.add_row(name, Text(value, style="bold"), Text(sparkline(list(values)), style="cyan"))
     return table

@@ -15,6 +15,7 @@ from typing import Any
 from shared.autoscaling.azure_monitor.source import AzureMonitorMetric
 from shared.autoscaling.azure_monitor.together import PlatformMetrics, Together
 from shared.autoscaling.deciding.decide import EntryKind, LogEntry, quarter_of
+from shared.autoscaling.deciding.stretches import Stretch, extended
 from shared.autoscaling.declaring import AppServicePlan, CapacityTarget
 from shared.autoscaling.errors import CapacityRefused, ReadFailed, StateConflict
 from shared.autoscaling.plan_facts import PlanReading
@@ -121,6 +122,16 @@ class MemoryStateStore:
         if changes_only:
             kept = [e for e in kept if not e.requests_nothing]
         return sorted(kept, key=_newest_first)[:limit]
+
+    async def course(
+        self, resource_name: str, since: datetime, before: datetime
+    ) -> tuple[list[Stretch], int]:
+        quarters: dict[datetime, list[Stretch]] = {}
+        for entry in self._log[resource_name].values():
+            quarter = quarter_of(entry.time)
+            if entry.requests_nothing and quarter_of(since) <= quarter <= quarter_of(before):
+                quarters[quarter] = extended(quarters.get(quarter, []), entry)
+        return [each for quarter in sorted(quarters) for each in quarters[quarter]], 0
 
     async def prune_log(self, resource_name: str, before: datetime) -> int:
         log, rows = self._log[resource_name], set()

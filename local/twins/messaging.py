@@ -72,7 +72,6 @@ class MemoryLink:
     the last fault are accepted.
 
     ``announced`` returns the limit of a batch, in bytes, that the link announces when it opens.
-    ``tells_headers`` says whether a refusal for size names the bytes counted per message.
     """
 
     def __init__(
@@ -81,14 +80,12 @@ class MemoryLink:
         faults: Iterable[Fault] = (),
         announced: Callable[[], int] = lambda: 262_144,
         *,
-        tells_headers: bool = False,
         busy_seconds: float | None = 2.0,
     ) -> None:
         self.queue = queue
         self.opened = 0
         self._faults = iter(faults)
         self._announced = announced
-        self._tells_headers = tells_headers
         self._busy_seconds = busy_seconds
         self._late: list[Batch] = []
         self._broken = True
@@ -112,7 +109,7 @@ class MemoryLink:
         if fault is Fault.DROP_BEFORE:
             return self._lost(fault)
         if self.queue.too_large(batch):
-            return SizeExceeded(self.queue.counted_extra if self._tells_headers else 0)
+            return SizeExceeded()
         if self.queue.refuses(batch):
             return BatchRefused("a message has no session id")
         if fault is Fault.LATE:

@@ -1,7 +1,5 @@
-"""The declarations in scaling_rules.py: plans, limits, guards and the goal.
-
-Capacities are whole instances. The names of all other quantities end in their unit.
-"""
+"""The declarations in scaling_rules.py: plans, limits, guards and the goal. Capacities are whole
+instances."""
 
 from __future__ import annotations
 
@@ -70,9 +68,8 @@ class Cooldown:
     scale_out_seconds: UpToADay = 600
     scale_in_seconds: UpToADay = 600
     scale_out_pierces: Flag = True
-    """True if a scale-out does not wait for a cooldown after a scale-in. The default is True
-    because too few instances cost more than too many.
-    """
+    """True if a scale-out does not wait for a cooldown after a scale-in, because too few instances
+    cost more than too many."""
 
 
 Then = Literal["hold", "hold_in"] | int
@@ -80,11 +77,9 @@ Then = Literal["hold", "hold_in"] | int
 
 @dataclass(frozen=True, slots=True)
 class Missing:
-    """What to do once a metric has had no sample for ``after_seconds``.
-
-    ``hold`` keeps the capacity, and ``hold_in`` prevents scale-in. A number prevents scale-in, too,
-    and is the capacity to fall back to if there are fewer instances.
-    """
+    """What to do once a metric has had no sample for ``after_seconds``. ``hold`` keeps the
+    capacity, and ``hold_in`` prevents scale-in. So does a number, which is the capacity to fall
+    back to from fewer instances."""
 
     after_seconds: Annotated[float, Bounds(1, DAY_SECONDS)] = 180
     then: Then = "hold_in"
@@ -92,11 +87,9 @@ class Missing:
 
 @dataclass(frozen=True, slots=True)
 class RateLimit:
-    """The most by which the capacity may change within any period of ``period_seconds``.
-
-    Set either ``instances`` or ``percent``. The percentage refers to the capacity at the start of
-    the period. A percentage above 0 allows at least one instance.
-    """
+    """The most by which the capacity may change within any period of ``period_seconds``: either
+    ``instances``, or ``percent`` of the capacity at its start. A percentage above 0 allows at least
+    one instance."""
 
     direction: Literal["out", "in"]
     period_seconds: float
@@ -106,16 +99,14 @@ class RateLimit:
 
 @dataclass(frozen=True, slots=True)
 class Guards:
-    """Rules that may change the recommended capacity, in addition to limits and cooldown.
-
-    They apply in the order of ``GUARDS`` in ``deciding/guards.py``, not in the order below.
-    """
+    """Rules that may change the recommended capacity, in addition to limits and cooldown, in the
+    order of ``GUARDS`` in ``deciding/guards.py``."""
 
     missing: Missing = Missing()
     missing_by_metric: Mapping[str, Missing] = field(default_factory=lambda: NOTHING)
     breaker_metric: str | None = None
-    """A metric that is above 0 while the consumer's circuit breaker is open. The resource is not
-    scaled out meanwhile."""
+    """A metric that is above 0 while the consumer's circuit breaker is open; it prevents scale-out.
+    """
     stabilisation_out_seconds: Annotated[float, Bounds(0, HISTORY_SECONDS_MAX)] = 0
     stabilisation_in_seconds: Annotated[float, Bounds(0, HISTORY_SECONDS_MAX)] = 0
     rate_limits: tuple[RateLimit, ...] = ()
@@ -127,7 +118,6 @@ class Guards:
     for this many seconds, because more instances would not work either. 0 permits scale-out."""
 
     def missing_for(self, metric_name: str) -> Missing:
-        """The rule for missing samples of this metric."""
         return self.missing_by_metric.get(metric_name, self.missing)
 
 
@@ -188,7 +178,6 @@ class Throughput:
 
     @property
     def dead_time_minutes(self) -> float | None:
-        """The earlier name of ``start_up_minutes``."""
         warn(RENAMED_START_UP, DeprecationWarning, stacklevel=2)
         return self.start_up_minutes
 

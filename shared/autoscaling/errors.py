@@ -26,10 +26,8 @@ class StateConflict(AutoscalingError):
 
 
 class StateUnreadable(AutoscalingError):
-    """A row of a resource's state cannot be read. Decide nothing from the other rows.
-
-    ``read_at`` is the time of the read, by the store's clock.
-    """
+    """A row of a resource's state cannot be read. Decide nothing from the other rows. ``read_at``
+    is the time of the read, by the store's clock."""
 
     def __init__(self, message: str, read_at: datetime) -> None:
         super().__init__(message)
@@ -48,7 +46,7 @@ class CapacityDelayed(AutoscalingError):
     """The capacity cannot be changed now, or the outcome is unknown. Try again later.
 
     ``maybe_done`` is true if a change was requested and its outcome is unknown. ``available`` is
-    the number of further instances that can be had now; None if that is not why, or not known.
+    the number of further instances that can be had now, if that is why and known.
     """
 
     def __init__(
@@ -66,9 +64,7 @@ class CapacityDelayed(AutoscalingError):
 
 
 class CapacityPostponed(CapacityDelayed):
-    """The capacity was not read now, because the limit of requests is used up. Nothing has failed:
-    read it in the next run.
-    """
+    """The capacity was not read, because the limit of requests is used up. Read it later."""
 
 
 class CapacityRefused(AutoscalingError):

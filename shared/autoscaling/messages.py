@@ -1,18 +1,16 @@
 """Encodes and decodes queue messages. Each is a JSON object with a schema version.
 
 A metric message of version 1 carries one sample: ``resource_name``, ``name`` and ``value``, an
-object with ``time`` and ``value``. A message of version 2 carries many samples of one resource:
-``resource_name`` and ``samples``, an object with a list of pairs ``[time, value]`` for each metric.
-While nothing can be received from a Service Bus entity, its samples also have an ``entity_status``,
-which is the third element of such a pair.
-A message with a single sample is always written as version 1. The app's own messages may have a
-field ``plan``, see PlanFacts, and messages of any kind a field ``traceparent``, see Tracer. Earlier
-versions of the app ignore both. A message of version 3 carries
+object with ``time``, ``value`` and, while nothing can be received from a Service Bus entity,
+``entity_status``. Version 2 carries many samples of one resource: ``resource_name`` and
+``samples``, an object with a list of ``[time, value]`` or ``[time, value, entity_status]`` for each
+metric. A message with a single sample is always written as version 1. The app's own messages may
+have a field ``plan``, see PlanFacts, and all a field ``traceparent``, see Tracer. Version 3 carries
 ``messages``, a list of such messages. The app writes it only if ``ResourcesPerMessage`` says so.
 
-The text is JSON, or JSON in base64, which many queue clients send. The host is configured not to
-decode messages (``messageEncoding: none``). If it decoded base64, a message that is not base64
-would never reach a function, not even the function on the poison queue.
+The text is JSON, or JSON in base64, which many queue clients send. The host does not decode it
+(``messageEncoding: none``): if it did, a message that is not base64 would reach no function, not
+even the one on the poison queue.
 """
 
 from __future__ import annotations
@@ -56,16 +54,13 @@ class Samples:
     resource_name: str
     metrics: tuple[Metric, ...]
     refused: tuple[BadMessage, ...] = ()
-    """One error for each invalid sample."""
     plan: object = None
     """What the message says about the plan. It is not checked yet, see ``plan_facts.of_fields``."""
 
 
 def split(body: str) -> list[str] | None:
     """The messages in a message for many resources; None if it is a message of another version.
-
-    Raises BadMessage if they are no list, or too many. Each of them may be bad on its own.
-    """
+    Raises BadMessage if they are no list, or too many. Each of them may be bad on its own."""
     document = _document(body, "metric") if '"messages"' in _text(body) else None
     fields: dict[str, Any] = document if isinstance(document, dict) else {}
     version, messages = fields.get("schema_version"), fields.get("messages")
@@ -83,10 +78,10 @@ def traceparents(body: str) -> list[str]:
 
 
 def decode_samples(body: str, resource_name: str = "") -> Samples:
-    """The samples of a message of either version, or of a list of such messages of one resource.
+    """The samples of a message of version 1 or 2, or of a list of such messages of one resource.
 
-    ``resource_name`` is the resource that all of them must name; by default, that of the first.
-    Raises BadMessage if no sample is valid.
+    All must name ``resource_name``, by default that of the first. Raises BadMessage if no sample is
+    valid.
     """
     document = _document(body, "metric")
     is_list = isinstance(document, list)
@@ -142,7 +137,6 @@ def _samples(document: object) -> Samples:
 
 
 def all_refused(refused: Sequence[BadMessage]) -> BadMessage:
-    """The error of a message without any valid sample."""
     return refused[0] if len(refused) == 1 else BadMessage(summary(refused))
 
 

@@ -51,8 +51,6 @@ RATE_ERROR_MAX = 0.25
 
 
 class RateSource(StrEnum):
-    """Where the rate per instance comes from."""
-
     SETTINGS = "settings"
     COUNTED = "counted"
     BACKLOG = "backlog"
@@ -95,7 +93,7 @@ class RateEstimate:
         return f"{RATE_SOURCES[self.source]}{error}{unsure}"
 
     def __str__(self) -> str:
-        likely = float(f"{self.likely:.3g}")
+        likely = float(f"{self.likely:.4g}")
         return f"rate per instance {likely:,.12g} a minute, {self.certainty}"
 
 
@@ -160,10 +158,7 @@ def unknown_metric(name: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Recommendation:
-    """The capacity that a policy recommends, and the reason.
-
-    If a policy recommends the current capacity, nothing changes.
-    """
+    """The capacity that a policy recommends, and the reason. The current one changes nothing."""
 
     capacity: int
     reason: str
@@ -172,8 +167,7 @@ class Recommendation:
     evidence: Evidence = field(default_factory=lambda: NOTHING)
     paced: bool = False
     """True if the policy itself accounts for pending and recent changes. The cooldown then applies
-    only to a scale-in after a manual change.
-    """
+    only to a scale-in after a manual change."""
     candidates: tuple[Recommendation, ...] = ()
     """The recommendations of the policies that this policy combines."""
     missing: str = ""
@@ -186,22 +180,16 @@ class Recommendation:
 
     @property
     def lacking(self) -> str:
-        """The input that the policy lacks, or its error; empty if the recommendation is complete.
-
-        A policy that asks another one passes this on as ``missing``.
-        """
+        """The input that the policy lacks, or its error; else empty. A policy that asks another one
+        passes it on as ``missing``."""
         return self.missing or (self.reason if self.failed else "")
 
 
 def held_at_maximum(
     current: int | None, candidates: Sequence[Recommendation], limits: Limits
 ) -> bool:
-    """Whether the capacity is at the maximum, and the policy recommends no less.
-
-    The policy may want more instances than the maximum. This is not always visible, because a
-    policy that reads the limits recommends no more than the maximum. If minimum and maximum are
-    equal, no recommendation can matter.
-    """
+    """Whether the capacity is at the maximum, and the policy recommends no less. If minimum and
+    maximum are equal, no recommendation can matter."""
     if current is None or not candidates or limits.minimum == limits.maximum:
         return False
     if candidates[0].failed:  # it is unknown what the policy would recommend
@@ -217,7 +205,7 @@ class Policy(Protocol):
     """A policy: a callable, and optional descriptions of it.
 
     Derive from this class and override the members that apply. A plain function, or an object with
-    only some of these members, is a policy as well: the missing members have their defaults (see
+    only some of these members, is a policy as well: the others have their defaults (see
     ``described``).
     """
 
@@ -238,21 +226,15 @@ class Policy(Protocol):
     """The metrics that are a share per instance, such as CPU percent. The guard ``flap_projection``
     projects them from n to m instances as value·n/m."""
     followed_metric: Stated = None
-    """The metric whose course over time the policy uses.
-
-    To explain a decision, the app looks for a value of a metric that would have led to another
-    decision. For the metric named here, it varies only the newest sample. For every other metric,
-    it varies all samples in the window.
-    """
+    """The metric whose course over time the policy uses. To explain a decision, the app varies only
+    its newest sample, and all samples in the window of every other metric."""
     step_seconds: Stated = None
-    """The time step of a policy that plans ahead; otherwise None. The goal's age limit must not be
-    shorter than this step."""
+    """The time step of a policy that plans ahead. The goal's age limit must not be shorter."""
     history_seconds: Stated = 0
     """How far back the policy looks in ``histories``. The app keeps samples for as long, or for
     ``history_seconds`` of the resource if that is longer."""
     backlog_metric: Stated = None
-    """The backlog whose items the instances finish. The app learns the rate per instance from it.
-    """
+    """The backlog whose items the instances finish, from which the rate is learned."""
     tunable: Stated = NOTHING
     """The fields that ``python -m backtest tune`` may fit, each with its lowest and highest value.
     """
@@ -294,8 +276,7 @@ def said(policy: object, name: str) -> Any:
 
 
 def members(policy: object) -> Iterator[object]:
-    """The policy and all policies in its fields, at any depth. The closure of a function is not
-    searched."""
+    """The policy and all policies in its fields, at any depth, but not in closures."""
     yield policy
     for member in _held(policy):
         if isinstance(member, tuple) or is_dataclass(member):
@@ -312,8 +293,7 @@ def _held(value: object) -> Sequence[object]:
 
 
 def _asked(value: object) -> Iterator[Any]:
-    """The policies and conditions that a policy asks: the callables in its fields, and in the
-    tuples and declarations among them."""
+    """The policies and conditions that a policy asks: the callables in its fields, at any depth."""
     for each in _held(value):
         if callable(each):
             yield each
@@ -328,24 +308,21 @@ def named_metrics(policy: object) -> tuple[str, ...]:
 
 
 class Composite(Policy, Protocol):
-    """A dataclass of policies, and of conditions under which they apply. It reads the metrics that
-    they read."""
+    """A dataclass of policies, and of conditions under which they apply, whose metrics it reads."""
 
     __slots__ = ()
 
     @property
     def metric_names(self) -> tuple[str, ...] | None:
-        """The metrics of all members, each once, in order; None if a member may read any metric."""
+        """Each once, in order; None if a member may read any metric."""
         return distinct(described(member).metric_names for member in _asked(self))
 
     @property
     def utilisation_names(self) -> tuple[str, ...]:
-        """The utilization metrics of all members, each once, in order."""
         return distinct(described(member).utilisation_names for member in _asked(self)) or ()
 
     @property
     def history_seconds(self) -> float:
-        """The longest history that a member needs."""
         return max([described(member).history_seconds for member in _asked(self)], default=0)
 
 
@@ -382,18 +359,14 @@ class Resource:
 
     @property
     def kept_history_seconds(self) -> float:
-        """How long samples are kept: ``history_seconds``, or longer if the window is longer or the
-        policy looks back further."""
+        """How long samples are kept: as long as this, the window or the policy needs them."""
         needed = said(self.policy, "history_seconds") or 0
         return max(self.history_seconds, self.window_seconds, needed)
 
 
 def ask(policy: PolicyFunction, seen: Observation) -> Recommendation:
-    """Ask the policy. If it fails, recommend the current capacity, with the error as the reason.
-
-    A policy may be the rule author's own code, so its errors must not affect other resources. It
-    gets a copy of ``seen``, so that its changes affect neither the guards nor other policies.
-    """
+    """Ask the policy. If it fails, recommend the current capacity, with the error as the reason. It
+    gets a copy of ``seen``, so that its changes affect neither the guards nor other policies."""
     try:
         recommendation = policy(_copied(seen))
         fault = _fault(recommendation)

@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import Any, Protocol
 
 from shared.autoscaling.deciding.decide import LogEntry
+from shared.autoscaling.deciding.stretches import Stretch
 from shared.autoscaling.declaring import CapacityTarget
 from shared.autoscaling.plan_facts import PlanReading
 from shared.autoscaling.state import Override, ScalingState
@@ -16,12 +17,11 @@ from shared.values.measurements import MetricValue
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """A resource's state as it was read.
+    """A resource's state as it was read, at ``read_at`` by the store's clock.
 
-    ``read_at`` is the time of the read by the store's clock. ``version`` identifies the rows that
-    were read, for the conditional write. ``unreadable`` names each row that is missing from the
-    state because it cannot be read, with the reason. ``decided`` is the newest decision; None if
-    there is none, it cannot be read, or only an older version of the app has decided.
+    ``version`` identifies the rows that were read, for the conditional write. ``unreadable`` names
+    each row that cannot be read, with the reason. ``decided`` is the newest decision; None if there
+    is none, it cannot be read, or only an older version of the app has decided.
     """
 
     resource_name: str
@@ -41,13 +41,9 @@ def wrote_nothing(entries: Sequence[LogEntry], state: ScalingState) -> None:
 
 
 class StateStore(Protocol):
-    """Stores the state and the decision log of each resource."""
-
     async def load(self, resource_name: str) -> Snapshot:
-        """Read the state without the log, in one round trip.
-
-        Raises StateUnreadable if a row that decisions depend on cannot be read.
-        """
+        """Read the state without the log, in one round trip. Raises StateUnreadable if a row that
+        decisions depend on cannot be read."""
         ...
 
     async def commit(
@@ -58,9 +54,8 @@ class StateStore(Protocol):
 
         Raises StateConflict if a row to write has changed since the snapshot, if the entries have a
         decision and there is a newer one, or if the log already has one of the entries. A decision
-        that requests nothing replaces the same one instead. The cause may be this commit itself: if
-        its reply is lost, the client repeats the request. The caller reads the state again and sees
-        whether the commit was written.
+        that requests nothing replaces the same one instead. The cause may be this commit itself, if
+        its reply was lost and the client repeated the request: the caller reads the state again.
         """
         ...
 
@@ -71,7 +66,7 @@ class StateStore(Protocol):
         transaction.
 
         Raises StateConflict as ``commit`` does. If the snapshot has no override either, only the
-        entry is written: an override that was set meanwhile counts as set later, and stays.
+        entry is written, and an override that was set meanwhile stays.
         """
         ...
 
@@ -96,6 +91,16 @@ class StateStore(Protocol):
         """
         ...
 
+    async def course(
+        self, resource_name: str, since: datetime, before: datetime
+    ) -> tuple[list[Stretch], int]:
+        """What the decisions that requested nothing saw, oldest first, in whole quarters of an
+        hour from that of ``since`` to that of ``before``. It reads far less than ``log``. The
+        number is that of the quarters of which this is not known, because an older version of the
+        app wrote them.
+        """
+        ...
+
     async def prune_log(self, resource_name: str, before: datetime) -> int:
         """Delete the entries older than ``before``, and return the number of rows. Decisions that
         request nothing share a row, and are deleted when their whole quarter of an hour is older.
@@ -106,26 +111,18 @@ class StateStore(Protocol):
 
 
 class QueueSender(Protocol):
-    """Sends messages to one queue of the app."""
-
     async def send_texts(self, texts: Sequence[str]) -> None:
         """Send each text as one message. If it raises, any of them may have been sent; receivers
-        recognize repetitions.
-        """
+        recognize repetitions."""
         ...
 
     async def close(self) -> None: ...
 
 
 class CapacityControl(Protocol):
-    """Reads and changes the capacity of a target."""
-
     async def read(self, target: CapacityTarget, /) -> PlanReading:
-        """The capacity that the target has.
-
-        Raises CapacityRefused if the target does not exist or the identity may not read it, and
-        CapacityDelayed if it cannot be read now.
-        """
+        """The capacity that the target has. Raises CapacityRefused if the target does not exist or
+        the identity may not read it, and CapacityDelayed if it cannot be read now."""
         ...
 
     async def describe(self, target: CapacityTarget, /) -> MetricValue:
@@ -135,13 +132,10 @@ class CapacityControl(Protocol):
     async def change(
         self, target: CapacityTarget, /, capacity: int, read: PlanReading
     ) -> int | None:
-        """Set the capacity of the target, which was ``read`` just before.
+        """Set the capacity of the target, which was ``read`` just before. Returns the capacity that
+        it has afterwards; None if the change was accepted, and is still under way.
 
-        Returns the capacity that the target has afterwards; None if the change was accepted, and is
-        still under way.
-
-        Raises CapacityRefused if nothing was changed and another attempt would not help: the target
-        does not exist, it cannot have this capacity, or a permission is missing. Raises
+        Raises CapacityRefused if nothing was changed and another attempt would not help, and
         CapacityDelayed on any other failure.
         """
         ...

@@ -1,7 +1,5 @@
-"""Metric sources: the base class, and those that need no metric of Azure Monitor.
-
-A source describes itself and reads itself. Nothing else asks for its class.
-"""
+"""Metric sources: the base class, and those that need no metric of Azure Monitor. A source
+describes itself and reads itself."""
 
 from __future__ import annotations
 
@@ -44,8 +42,7 @@ class Services(Protocol):
 
     async def azure_monitor(self, source: Any) -> Sequence[MetricValue]:
         """The new samples of an AzureMonitorMetric; see ``PlatformMetrics``. Sources that are read
-        at the same time share requests.
-        """
+        at the same time share requests."""
         ...
 
     async def get_json(self, url: str, headers: Mapping[str, str]) -> tuple[Any, datetime | None]:
@@ -64,10 +61,8 @@ class Services(Protocol):
 
 
 class Reading:
-    """What a source reads with. Each read of a source has its own.
-
-    ``server_time`` is the time of the newest answer of ``get_json``, by the server's clock.
-    """
+    """What a source reads with. Each read of a source has its own. ``server_time`` is the time of
+    the newest answer of ``get_json``, by the server's clock."""
 
     def __init__(self, services: Services) -> None:
         self._services = services
@@ -75,11 +70,8 @@ class Reading:
         self.server_time: datetime | None = None
 
     async def get_json(self, url: str, headers: Mapping[str, str] = NOTHING) -> Any:
-        """The JSON document at the address.
-
-        An answer has at most 1 MiB. A redirect may lead to another path of the same host only.
-        Raises ReadFailed.
-        """
+        """The JSON document at the address, of at most 1 MiB. A redirect may lead to another path
+        of the same host only. Raises ReadFailed."""
         document, time = await self.using(lambda services: services.get_json(url, headers))
         self.server_time = time or self.server_time
         return document
@@ -101,9 +93,7 @@ Read = float | MetricValue | Sequence[MetricValue]
 
 class Series(NamedTuple):
     """A metric of Azure Monitor, which has one value for each interval in which something happened.
-
-    The resource ID keeps its case; ``interval`` is the time that ``time_grain`` stands for.
-    """
+    The resource ID keeps its case; ``interval`` is the time that ``time_grain`` stands for."""
 
     resource_id: str
     metric: str
@@ -152,7 +142,6 @@ class Source:
     # --- what the sources of the app tell about themselves, in addition ---
 
     service: Literal["", "storage", "service_bus"] = ""
-    """The kind of the connection."""
     needs_hub: Stated = False
     """True if there are samples only if the app reads an event hub."""
     is_sent: bool = False
@@ -231,11 +220,8 @@ class _MessageCount(ServiceBusSource):
 
 @dataclass(frozen=True, slots=True)
 class ServiceBusSubscription(_MessageCount):
-    """The number of messages in a subscription of a Service Bus topic.
-
-    Scheduled messages wait in the topic, not in its subscriptions: ``count="scheduled"`` reads
-    the topic's count.
-    """
+    """The number of messages in a subscription of a Service Bus topic. Scheduled messages wait in
+    the topic: ``count="scheduled"`` reads the topic's count."""
 
     topic: Name
     subscription: Name
@@ -283,9 +269,9 @@ class TopicSubscriptions(ServiceBusSource):
 class StorageQueue(Source):
     """The approximate number of messages in a Storage queue, including invisible ones.
 
-    With ``peek=True`` the value is the age in seconds of the message at the front: the time since
-    it was inserted, by the clock of the storage account. It is 0 if no message is visible, because
-    then none waits. A queue is not strictly first in, first out, so another message may be older.
+    With ``peek=True`` the value is the age in seconds of the message at the front, by the clock of
+    the storage account; 0 if no message is visible. Another message may be older, because a queue
+    is not strictly first in, first out.
     """
 
     queue: Name
@@ -320,8 +306,7 @@ class PlanCapacity(Source):
 @dataclass(frozen=True, slots=True)
 class HubMetric(Source):
     """A metric that your own sender sends to the event hub, in the JSON format of the queue
-    ``metrics``.
-    """
+    ``metrics``."""
 
     pushed = True
     needs_hub = True
@@ -330,8 +315,7 @@ class HubMetric(Source):
 @dataclass(frozen=True, slots=True)
 class QueueMetric(Source):
     """A metric that your own sender sends to the queue ``samples``, or to the app by HTTP, in the
-    JSON format of the queue ``metrics``.
-    """
+    JSON format of the queue ``metrics``."""
 
     pushed = True
     is_sent = True
@@ -355,8 +339,8 @@ class HttpJson(Source):
     """A number in a JSON document that a web server answers with.
 
     ``path`` leads to the number: keys and positions separated by dots, such as
-    ``data.result.0.value.1``. A text that is a number counts as one. ``headers`` are sent with the
-    request. They and a query string may contain secrets, which are not shown.
+    ``data.result.0.value.1``. A text that is a number counts as one. ``headers`` and a query string
+    may contain secrets, which are not shown.
     """
 
     url: str
@@ -389,10 +373,8 @@ class HttpJson(Source):
 
 
 def url_problem(url: object) -> str:
-    """Why the value is not the address of a web server; empty if it is one.
-
-    The text does not repeat the address, which may contain a secret.
-    """
+    """Why the value is not the address of a web server; else empty. The text does not repeat the
+    address, which may contain a secret."""
     try:
         parts = urlsplit(url if isinstance(url, str) else "")
         port_is_valid = parts.port != 0
@@ -404,7 +386,6 @@ def url_problem(url: object) -> str:
 
 
 def plan_problems(place: str, plan: object) -> Iterator[str]:
-    """The problems of a value that is to be a plan."""
     if not isinstance(plan, AppServicePlan):
         yield f"{place} = {quoted(plan)}: must be an {PLAN}"
     yield from problems_of(plan, f"{place}.")

@@ -12,18 +12,14 @@ from shared.autoscaling.plan_facts import PlanFacts
 from shared.values.measurements import NO_SAMPLES, NOTHING, WeekProfile, Window
 
 EPOCH_MAX = 10**9 - 1
-"""The highest epoch. At one action per second it is reached after 31 years. The keys of the
-decision log have as many digits for the epoch.
-"""
+"""The highest epoch: 31 years of an action a second. Keys of the log have as many digits."""
 
 
 @dataclass(frozen=True, slots=True)
 class ScaleAction:
-    """An instruction to set the resource to ``target`` instances.
-
-    The target is absolute, so carrying an action out twice changes nothing. ``epoch`` increases
-    with every decision, and actions of older epochs are ignored.
-    """
+    """An instruction to set the resource to ``target`` instances. The target is absolute, so
+    carrying it out twice changes nothing. ``epoch`` increases with every decision, and older ones
+    are ignored."""
 
     resource_name: str
     target: int
@@ -33,8 +29,6 @@ class ScaleAction:
 
 
 class ActionStatus(StrEnum):
-    """The progress of a scale action."""
-
     PENDING = "pending"
     CONFIRMED = "confirmed"
     FAILED = "failed"
@@ -96,10 +90,7 @@ class Desired:
 
 @dataclass(frozen=True, slots=True)
 class Override:
-    """An operator's override of the policy and the mode. A field that is None overrides nothing.
-
-    ``expires_at`` is None if the override has no expiry.
-    """
+    """An operator's override of the policy and the mode. A field that is None overrides nothing."""
 
     mode: Mode | None = None
     reason: str = ""
@@ -244,9 +235,9 @@ RowValue = Window | Desired | Learned | RulesInForce | PlanFacts
 def changed_rows(old: ScalingState, new: ScalingState) -> Iterator[tuple[str, RowValue]]:
     """The row key and the value of each row that differs.
 
-    The version of the rules is also written with each change of the desired state, so that such a
-    change fails if another version was activated meanwhile. Overrides and profiles are left out,
-    because operators write overrides and the nightly run writes profiles.
+    The version of the rules is also written with each change of the desired state, which so fails
+    if another version was activated meanwhile. Operators write overrides, and the nightly run
+    writes profiles.
     """
     for name, history in new.histories.items():
         if old.histories.get(name) != history:

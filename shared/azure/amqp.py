@@ -9,11 +9,7 @@ from shared.settings.amqp_transport import AmqpTransport
 
 
 def amqp_options(transport: AmqpTransport, kinds: Any) -> dict[str, Any]:
-    """The arguments of a client. ``kinds`` is the enumeration TransportType of its package.
-
-    The asynchronous clients need the scheme in the host name of a proxy. In that name, a password
-    would appear in their errors and logs.
-    """
+    """The arguments of a client. ``kinds`` is the enumeration TransportType of its package."""
     if not transport.websockets:
         return {}
     options: dict[str, Any] = {"transport_type": kinds.AmqpOverWebsocket}

@@ -17,8 +17,8 @@ ArmClient = AsyncARMPipelineClient[Any, Any]
 def arm_client(
     endpoint: str, *policies: Any, audience: str = "", budget: ArmBudget | None = None
 ) -> ArmClient:
-    """A client with the app's login for the ``audience``, by default the endpoint, and further
-    ``policies``. Without a budget, its requests are not limited."""
+    """A client with the app's login for the ``audience``, by default the endpoint. Without a
+    budget, its requests are not limited."""
     limits = [budget.policy()] if budget else []
     scope = f"{audience or endpoint}/.default"
     token = AsyncBearerTokenCredentialPolicy(credential_for(endpoint), scope)

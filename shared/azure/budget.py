@@ -1,7 +1,6 @@
 """Limits the requests to Azure Resource Manager, before Azure refuses them with 429.
 
-Azure has two buckets for each subscription and identity: of reads and of writes. Libraries that
-limit rates know neither priorities nor a level and a pause that the server states.
+Azure has a bucket of reads and one of writes for each subscription and identity.
 https://learn.microsoft.com/azure/azure-resource-manager/management/request-limits-and-throttling
 """
 
@@ -24,15 +23,13 @@ from shared.azure.transport import retry_after_seconds
 from shared.values.urgency import URGENT_SECONDS_MAX, urgent_seconds
 
 SIZES = {"reads": (250.0, 25.0), "writes": (200.0, 10.0)}
-"""The requests that each bucket holds, and those with which it is refilled a second. Other
-processes with the same identity take from it, too: each answer states what is left.
-"""
+"""The requests that each bucket holds, and those with which it is refilled a second. Each answer
+states what is left, because other processes with the same identity take from it, too."""
 ROUTINE_SHARE, KEPT, RESERVED = 0.36, 0.34, 0.36
 """Urgent requests leave to routine ones this share of what is refilled, until this share of the
-bucket is kept for them. So 1,000 plans are read in about two minutes, although they are read in
-short runs. Routine requests leave the reserve to urgent ones, beyond what is kept. It is larger,
-so that urgent requests of one process pass the routine ones of another.
-"""
+bucket is kept for them: 1,000 plans are read in about two minutes. Routine requests leave the
+reserve to urgent ones, beyond what is kept. It is larger, so that urgent requests of one process
+pass the routine ones of another."""
 ROUTINE_SECONDS_MAX, PAUSE_SECONDS_MAX = 5.0, 600.0
 STEP_SECONDS = 0.1
 ROUNDING = 1e-6
@@ -52,8 +49,8 @@ class BudgetSpent(AzureError):
 
 @dataclass(slots=True)
 class Bucket:
-    """The tokens of one kind of request. ``level`` is that at the time ``at``, which is the end of
-    a pause while nothing may be sent."""
+    """The tokens of one kind of request: ``level`` at the time ``at``, which may be the end of a
+    pause."""
 
     size: float
     per_second: float
@@ -63,8 +60,7 @@ class Bucket:
     kept: float = 0.0
 
     def turn(self, now: float, *, urgent: bool, routine: bool) -> tuple[bool, float]:
-        """Whether the next request is urgent, and the seconds until it may be sent, if requests of
-        these kinds wait."""
+        """Whether the next request is urgent, and the seconds until it may be sent."""
         if now > self.at:
             refill = (now - self.at) * self.per_second
             self.level = min(self.size, self.level + refill)
@@ -83,7 +79,7 @@ class Bucket:
 
     def told(self, remaining: float, sent: tuple[float, int]) -> None:
         """Lower the level to what the server had left when it got a request, which was sent at this
-        time, as the request with this number. It was refilled since, and others were sent."""
+        time with this number, plus what was refilled since and less what was sent since."""
         at, number = sent
         left = remaining + max(self.at - at, 0.0) * self.per_second - (self.taken - number)
         self.level = max(min(self.level, left), 0.0)
@@ -104,8 +100,8 @@ class _Line:
         self.task: asyncio.Task[None] | None = None
 
     async def take(self, number: int, until: float, *, urgent: bool) -> None:
-        """Return when the request may be sent, the lowest number first. Raises BudgetSpent if that
-        is not before ``until``, as soon as this is known."""
+        """Return when the request may be sent, the lowest number first. Raises BudgetSpent as soon
+        as it is known that this is not before ``until``."""
         if until <= self.bucket.at:
             raise self._spent()
         answer = asyncio.get_running_loop().create_future()
@@ -120,8 +116,7 @@ class _Line:
             await self._sleep(min(seconds, STEP_SECONDS))
 
     def _serve_ready(self) -> float | None:
-        """Answer all whose turn it is. Returns the seconds until the next turn; None if nobody
-        waits."""
+        """Answer all whose turn it is. Returns the seconds until the next turn, if any."""
         now = self._now()
         while True:
             for queue in self._waiting.values():
@@ -154,8 +149,7 @@ class ArmBudget:
         urgent_seconds_max: float = URGENT_SECONDS_MAX,
     ) -> None:
         """Routine and urgent requests wait at most so long, which must be shorter than the time
-        limits of their callers: these cannot know that nothing was sent.
-        """
+        limits of their callers: these cannot know that nothing was sent."""
         self._now, self._sleep, self._numbers = now, sleep, itertools.count()
         self._routine_seconds, self._urgent_seconds_max = routine_seconds, urgent_seconds_max
         self._lines: dict[tuple[str, str], _Line] = {}
@@ -174,8 +168,7 @@ class ArmBudget:
 
     async def send(self, subscription: str, kind: str, send: Callable[[], Awaitable[Any]]) -> Any:
         """Send a request when it may be sent, and obey what the answer says about the limits. A 429
-        stops all requests of the subscription. The request is sent again if it may wait so long.
-        """
+        stops all requests of the subscription, and is sent again if it may wait so long."""
         line, urgent = self.line(subscription, kind), urgent_seconds.get()
         wait = min(urgent, self._urgent_seconds_max) if urgent else self._routine_seconds
         until = self._now() + wait

@@ -39,19 +39,14 @@ class _Closing:
 
 
 class LoopbackCredential(_Closing):
-    """A credential with a worthless token, for stand-ins on this machine.
-
-    Stand-ins are reached over plain HTTP, so they must never receive a real token.
-    """
+    """A worthless token for stand-ins on this machine, which are reached over plain HTTP."""
 
     async def get_token(self, *_scopes: str, **_options: Any) -> AccessToken:
         return AccessToken("loopback", 2**33)
 
 
 class NoLogin(ClientAuthenticationError):
-    """No login works. The text is one line that says what to do. ``reasons`` is the part of it that
-    says why no login works, for errors that have advice of their own.
-    """
+    """No login works. The text says what to do; ``reasons`` is the part that says why."""
 
     def __init__(self, text: str) -> None:
         self.reasons = no_login_reasons(text)
@@ -64,10 +59,7 @@ class NoLogin(ClientAuthenticationError):
 @redacting
 class Login(_Closing):
     """The managed identity in Azure, the login of the developer elsewhere; or the app registration
-    that a connection names.
-
-    If none works, it raises NoLogin. The error of the client library would have a paragraph for
-    each login that it has tried.
+    that a connection names. Raises NoLogin, which is shorter than the error of the client library.
     """
 
     def __init__(self, identity: Identity = SYSTEM_ASSIGNED) -> None:
@@ -128,9 +120,7 @@ def chain_of(identity: Identity) -> Any:
 
 
 def credential_for(url: str, identity: Identity = SYSTEM_ASSIGNED) -> AsyncTokenCredential:
-    """The credential for a service at ``url``. All clients of an identity share one credential, and
-    therefore its cached tokens.
-    """
+    """The credential for a service at ``url``, which all clients of an identity share."""
     return LoopbackCredential() if is_loopback(url) else _identity(identity)
 
 

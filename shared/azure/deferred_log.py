@@ -1,8 +1,7 @@
 """Keeps log lines that are written outside of an invocation until the next invocation.
 
 The Functions host drops what a worker logs while no invocation runs: at import, in a thread, or in
-a task that outlives its invocation. Such a line is kept here and logged in the next invocation. In
-a process other than a Functions worker, each line is logged at once.
+a task that outlives its invocation. In any other process, each line is logged at once.
 """
 
 from __future__ import annotations
@@ -16,9 +15,7 @@ WAITING_MAX = 100
 
 @dataclass(frozen=True, slots=True)
 class LogLine:
-    """One line of the log. The message begins with ``action``, which is also a field of the log
-    record.
-    """
+    """One line of the log. ``action`` begins its message, and is a field of the record."""
 
     logger: logging.Logger
     level: int
@@ -31,10 +28,7 @@ class LogLine:
 
 
 class DeferredLog:
-    """The waiting lines of one process, safe to use from any thread.
-
-    If more than WAITING_MAX lines wait, the oldest are dropped.
-    """
+    """The lines that wait, at most the newest WAITING_MAX. Safe to use from any thread."""
 
     def __init__(self) -> None:
         self._holding = False

@@ -120,8 +120,8 @@ class EntityReads:
         return f"{text} would save {saved} requests a run" if singles >= ADVISED_FROM else ""
 
     async def _list(self, group: Key, asked: Sequence[Wanted]) -> Mapping[Wanted, Entity]:
-        """What a list has of the entities, if it saves requests. Raises nothing: what an incomplete
-        list does not name is read by itself."""
+        """What a list has of the entities, if it saves requests. Raises nothing: what it does not
+        name is read by itself."""
         found: dict[Wanted, Entity] = {}
         wanted, pages = set(asked), 0
         names = {name for name, _ in wanted}

@@ -16,24 +16,17 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 INVOCATION_SECONDS_MAX = 270.0
-"""A function stops itself after this time, half a minute before ``functionTimeout`` in host.json.
-
-After that, the host replaces the whole worker. Other functions that it was running then stay stuck
-until their own time limit.
-"""
+"""A function stops itself half a minute before ``functionTimeout`` in host.json, after which the
+host replaces the whole worker, and other functions that it was running stay stuck."""
 
 Observer = Callable[[str, Any, Any], AbstractContextManager[None]]
-"""Observes an invocation: the name of its function, what triggered it, and the worker's context,
-which is None outside a worker."""
+"""Observes an invocation: its function, what triggered it, and the worker's context, if any."""
 
 
 class InvocationGuard:
-    """Decorates the functions of the app. An invocation logs the waiting lines, redacts errors, and
-    runs within ``observe``.
-
-    The host prints each error that leaves a function, with its traceback and its causes. Therefore
-    errors are redacted here, whether they come from an adapter, from the rules or from a handler.
-    A function that is still running after INVOCATION_SECONDS_MAX fails with TimeoutError.
+    """Decorates the functions of the app. An invocation logs the waiting lines, runs within
+    ``observe``, fails after INVOCATION_SECONDS_MAX, and redacts its errors, which the host prints
+    with their tracebacks and causes.
 
     The worker passes its context to functions with a parameter ``context``. Decorated functions
     have one.

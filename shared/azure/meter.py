@@ -1,8 +1,4 @@
-"""Records measurements as OpenTelemetry metrics.
-
-The instruments use OpenTelemetry's API, which costs next to nothing while no exporter is
-configured.
-"""
+"""Records measurements as OpenTelemetry metrics, which cost next to nothing without an exporter."""
 
 from __future__ import annotations
 
@@ -46,10 +42,8 @@ BUCKETS = {"faas.invoke_duration": {"explicit_bucket_boundaries_advisory": SECON
 
 
 class OpenTelemetryMeter:
-    """See Meter. A measurement whose name is not in INSTRUMENTS raises KeyError.
-
-    A dimension gets the app's prefix, unless its name is one of OpenTelemetry's, with a dot.
-    """
+    """See Meter. A measurement whose name is not in INSTRUMENTS raises KeyError. A dimension gets
+    the app's prefix, unless its name is one of OpenTelemetry's, with a dot."""
 
     def __init__(self, meter: metrics.Meter | None = None) -> None:
         meter, self._record = meter or metrics.get_meter(NAME, VERSION), {}

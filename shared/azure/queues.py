@@ -38,10 +38,8 @@ class StorageQueueSender:
         self._run_tasks = task_runner(AT_ONCE_MAX)
 
     async def send_texts(self, texts: Sequence[str]) -> None:
-        """Send each text as one message. Raises TextsNotSent if some were not.
-
-        After an error, no further text is sent, except if the error blames the text itself.
-        """
+        """Send each text as one message. Raises TextsNotSent if some were not: after an error that
+        does not blame the text itself, no further text is sent."""
         sent, errors = set[int](), list[AzureError]()
 
         async def send(place: int) -> None:
@@ -76,7 +74,6 @@ class StorageQueueSender:
 
 
 def queue_service(connection: StorageConnection) -> QueueServiceClient:
-    """A client of a storage account's queues."""
     options: dict[str, Any] = {"transport": ServerTimeTransport(), **STORAGE_RETRIES}
     if connection.connection_string:
         return QueueServiceClient.from_connection_string(connection.connection_string, **options)

@@ -1,8 +1,7 @@
 """Says in one line that a service refused access: to what, for which reason, and what to do.
 
-The errors of the client libraries have several lines, which repeat the request and name neither the
-account nor the role. Services refuse access with HTTP status 401 or 403, or with an error of AMQP.
-Without a token, a client does not even send the request.
+Services refuse with HTTP status 401 or 403, or with an error of AMQP. Without a token, a client
+does not even send the request.
 """
 
 from __future__ import annotations
@@ -50,16 +49,13 @@ ERRORS_MAX = 20
 
 
 class AccessRefused(ClientAuthenticationError):
-    """A service refused the app's identity or key, or there was no token for it. The text is one
-    line that says what to do."""
+    """A service refused the identity or key, or there was no token. The text says what to do."""
 
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """What an adapter accesses, and what the app's identity needs for that.
-
-    ``place`` is what is accessed, ``role`` allows it, and ``setting`` names the connection.
-    """
+    """What an adapter accesses, and what the app's identity needs for that: ``place`` is accessed,
+    ``role`` allows it, and ``setting`` names the connection."""
 
     place: str
     role: str
@@ -148,8 +144,7 @@ def _access(
 
 def explaining_refusals(adapter: type[T]) -> type[T]:
     """Class decorator: refusals leave the public coroutines of an adapter as AccessRefused, with
-    the text of its attribute ``access``.
-    """
+    the text of its attribute ``access``."""
     for name, method in list(vars(adapter).items()):
         if inspect.iscoroutinefunction(method) and not name.startswith("_"):
             setattr(adapter, name, _explained(method))

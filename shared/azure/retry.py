@@ -11,11 +11,8 @@ T = TypeVar("T")
 
 
 class JitteredRetrying:
-    """Repeats an attempt that fails with an error for which a retry may help.
-
-    The wait before attempt n + 1 is random, between 0 and ``first_seconds``·2^(n-1) seconds, and
-    at most ``seconds_max``. There are at most ``attempts_max`` attempts.
-    """
+    """Makes at most ``attempts_max`` attempts. The wait before attempt n + 1 is random, between 0
+    and ``first_seconds``·2^(n-1) seconds, and at most ``seconds_max``."""
 
     def __init__(
         self,
@@ -30,10 +27,7 @@ class JitteredRetrying:
     async def __call__(
         self, attempt: Callable[[], Awaitable[T]], worth: Callable[[Exception], bool]
     ) -> T:
-        """The result of the first attempt that succeeds. Raises the last error otherwise.
-
-        ``worth`` says whether a retry may help after an error.
-        """
+        """See Retrying."""
         for seconds in self._seconds:
             try:
                 return await attempt()
@@ -46,8 +40,7 @@ class JitteredRetrying:
 
 
 async def pause(failures: int) -> None:
-    """Wait after the given number of failures in a row. The wait is random, between a quarter of a
-    bound and the bound. The bound is 0.5 s·2^``failures``, and at most 30 s.
-    """
+    """Wait after this number of failures in a row: a random time between a quarter of a bound and
+    the bound, which is 0.5 s·2^``failures``, and at most 30 s."""
     longest = min(0.5 * 2 ** min(failures, 10), 30)
     await asyncio.sleep(random.uniform(longest / 4, longest))  # noqa: S311 - not for secrets

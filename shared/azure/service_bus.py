@@ -32,15 +32,14 @@ API_VERSION = "2021-11-01"
 WINDOW_SECONDS_MAX = 5.0
 RETRY_AFTER_SECONDS_MAX = 2.0
 """A client waits at most this long before it repeats a refused request. A longer wait would outlast
-the reading, and hide why it was refused.
-"""
+the reading."""
 
 
 async def duplicate_window(
     connection: ServiceBusConnection, entity: str, *, topic: bool
 ) -> timedelta | str | None:
-    """For how long the queue or topic recognizes duplicates, None if it does not, or the reason why
-    that could not be read, such as a missing right to manage the entity."""
+    """For how long the queue or topic recognizes duplicates, None if it does not, or why that could
+    not be read, such as a missing right to manage the entity."""
     try:
         async with asyncio.timeout(WINDOW_SECONDS_MAX), administration_client(connection) as client:
             get = client.get_topic if topic else client.get_queue
@@ -53,10 +52,8 @@ async def duplicate_window(
 
 
 def described(response: Any, answer: Element, _headers: object) -> Element:
-    """The answer, if it describes an entity or is a feed, as for an entity that does not exist.
-
-    The client takes any other XML, such as that of an error, for an entity that does not exist.
-    """
+    """The answer, if it describes an entity or is a feed, as for one that does not exist. The
+    client takes any other XML, such as that of an error, for an entity that does not exist."""
     content = answer.iterfind(f"{ATOM}content/*")
     if answer.tag == f"{ATOM}feed" or any(each.tag.endswith("Description") for each in content):
         return answer
@@ -85,8 +82,7 @@ class _RetryPolicy(AsyncRetryPolicy[Any, Any]):
 def administration_client(
     connection: ServiceBusConnection, turn: Callable[[], Awaitable[None]] | None = None
 ) -> ServiceBusAdministrationClient:
-    """A client of the administration API, with a connection string or the app's identity. It waits
-    for a ``turn`` before it repeats a request."""
+    """A client of the administration API. It waits for a ``turn`` before it repeats a request."""
     host = connection.host
     options = {"transport": transport_for(host), "retry_policy": _RetryPolicy(turn)}
     if text := connection.connection_string:
@@ -113,10 +109,8 @@ class Entity:
 
 @redacting
 class NamespaceEntities:
-    """Reads entities at the address of their namespace. Requires the role Data Owner.
-
-    It reads the answers itself, because the client leaves out the status.
-    """
+    """Reads entities at the address of their namespace. Requires the role Data Owner. It reads the
+    answers itself, because the client leaves out the status."""
 
     def __init__(
         self, connection: ServiceBusConnection, turn: Callable[[], Awaitable[None]] | None = None
@@ -166,9 +160,8 @@ def _of_entry(kind: str, entry: Element) -> Entity:
 
 @redacting
 class ArmEntities:
-    """Reads the entities of a namespace through Azure Resource Manager. Requires a role with
-    ``Microsoft.ServiceBus/namespaces/*/read``, such as Monitoring Reader. In its addresses, a slash
-    in a name is written as a tilde.
+    """Reads the entities of a namespace through Azure Resource Manager, for which Monitoring Reader
+    on it is enough. In its addresses, a slash in a name is written as a tilde.
 
     https://learn.microsoft.com/rest/api/servicebus/controlplane-stable/subscriptions/get
     """

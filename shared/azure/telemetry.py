@@ -1,6 +1,6 @@
 """Exports telemetry to Azure Monitor and over OTLP: to one of them or to both.
 
-Importing the exporters takes a second, so a thread imports them during the first invocation. The
+A thread imports the exporters during the first invocation, because that takes a second. The
 OpenTelemetry SDK reads its standard variables (``OTEL_…``) itself.
 """
 
@@ -38,8 +38,8 @@ AZURE_TRACES_PER_SECOND = 2.0
 EXIT_SECONDS_MAX = 5.0
 """How long the end of the process may be delayed to send the rest of the telemetry."""
 NOT_EXPORTED = ("opentelemetry", "urllib3", "azure_functions_")
-"""The start of the names of loggers whose lines are not exported: those of the export itself, which
-would cause further lines, and those of the Functions worker."""
+"""The start of the names of loggers whose lines are not exported: those of the export itself and of
+the Functions worker."""
 OWN = ("shared.", "function_app")
 """The start of the names of the app's own loggers."""
 STANDARD = {*vars(logging.makeLogRecord({})), "message", "asctime", "taskName"}
@@ -49,16 +49,15 @@ ENDS = ("decided", "action_")
 
 Exporter = Any
 Factories = Mapping[str, Callable[[], Exporter]]
-"""Makes the exporter of each signal."""
 
 
 @dataclass(frozen=True, slots=True)
 class Destinations:
     """Where telemetry is sent, and what is sent.
 
-    ``connection_string`` and ``authentication`` have the form of the host's settings for
-    Application Insights: ``Authorization=AAD``, followed by ``;ClientId=…`` for a user-assigned
-    identity. An empty ``connection_string`` or ``otlp_endpoint`` leaves that destination out.
+    ``connection_string`` and ``authentication`` are the host's settings for Application Insights:
+    ``Authorization=AAD``, and ``;ClientId=…`` for a user-assigned identity. An empty
+    ``connection_string`` or ``otlp_endpoint`` leaves that destination out.
     """
 
     connection_string: str = ""
@@ -152,11 +151,8 @@ def _otlp(destinations: Destinations) -> Factories:
 
 
 class _FirstFailure(logging.Handler):
-    """Logs the first failure of the OTLP exporters, and drops all others.
-
-    The exporters log a warning with the reason before each new attempt, and an error when they give
-    up.
-    """
+    """Logs the first failure of the OTLP exporters, with the reason that they have logged before it
+    as a warning, and drops all others."""
 
     def __init__(self, endpoint: str) -> None:
         super().__init__()
@@ -182,7 +178,6 @@ class _FirstFailure(logging.Handler):
 def _providers(
     exporters: Mapping[str, Sequence[Exporter]], destinations: Destinations
 ) -> Iterator[Any]:
-    """Set up the signals that have an exporter. The result are their providers."""
     resource = _resource(destinations.attributes)
     if exporters[METRICS]:
         yield _meter_provider(exporters[METRICS], resource)
@@ -234,11 +229,8 @@ def _meter_provider(exporters: Sequence[Exporter], resource: Any) -> Any:
 
 
 def _of_new_values(exporter: Exporter) -> Exporter:
-    """The exporter, which exports a gauge only if it was set since the last export.
-
-    By default, an instance repeats the last value of each gauge forever, even if another instance
-    has set a newer one since.
-    """
+    """The exporter, which exports a gauge only if it was set since the last export. By default, an
+    instance repeats its last value forever, even if another instance has set a newer one."""
     from opentelemetry.sdk.metrics import _Gauge as Gauge  # noqa: PLC0415  slow
     from opentelemetry.sdk.metrics.export import AggregationTemporality  # noqa: PLC0415  slow
 
@@ -250,8 +242,7 @@ def _of_new_values(exporter: Exporter) -> Exporter:
 def _tracer_provider(
     exporters: Sequence[Exporter], resource: Any, traces_per_second: float | None
 ) -> Any:
-    """Traces of functions, decisions and calls to Azure. The SDK's own setting selects the traces
-    if there is no limit."""
+    """Traces of functions, decisions and calls to Azure, at most so many a second."""
     from azure.core.settings import settings  # noqa: PLC0415  slow
     from azure.core.tracing.ext.opentelemetry_span import OpenTelemetrySpan  # noqa: PLC0415  slow
     from opentelemetry.sdk.trace import TracerProvider  # noqa: PLC0415  slow
@@ -272,7 +263,7 @@ def _tracer_provider(
 
 
 def unflagged(sampler: Any) -> Any:
-    """The sampler without regard to the flags of traces that come from elsewhere. The Functions
+    """The sampler without regard to the flags of traces that come from elsewhere: the Functions
     host sets none unless it exports the trace itself."""
     from opentelemetry.sdk.trace.sampling import ParentBased  # noqa: PLC0415  slow
 
@@ -303,8 +294,7 @@ def _listen() -> None:
 
 class Lines(logging.Handler):
     """Exports each line. The app's own lines are counted, for alerts, and their fields get the
-    app's prefix. Those of the line that ends a decision or an action also go to its span.
-    """
+    app's prefix. Those of the line that ends a decision or an action also go to its span."""
 
     def __init__(self, export: Callable[[logging.LogRecord], None]) -> None:
         super().__init__(logging.INFO)

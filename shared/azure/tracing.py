@@ -24,8 +24,8 @@ W3C = TraceContextTextMapPropagator()
 class Tracer:
     """Records no span until the exporters are ready, or if traces are switched off.
 
-    All spans have the kind *internal*. The Functions host reports each invocation itself, and
-    Application Insights would show a span of another kind as a second request.
+    All spans are *internal*: the Functions host reports each invocation itself, and Application
+    Insights would show a span of another kind as a second request.
     """
 
     def __init__(self, app_name: str | None, meter: Meter) -> None:
@@ -36,9 +36,8 @@ class Tracer:
     def invocation(
         self, function: str, trigger: str, context: Any, carried: Sequence[str]
     ) -> Iterator[None]:
-        """The span and the duration of an invocation. It continues the trace that its message
-        carries, and links that of the host, which the worker's ``context`` names.
-        """
+        """The span and the duration of an invocation. It continues the trace of its message, and
+        links that of the host, which the worker's ``context`` names."""
         told = {"faas.name": f"{self._app_name}/{function}", "faas.trigger": trigger}
         parents = [*carried, str(context.trace_context.trace_parent)] if context else carried
         with self.span(function, parents, told) as span:
@@ -57,9 +56,8 @@ class Tracer:
     def span(
         self, name: str, parents: Sequence[str] = (), attributes: Mapping[str, str] | None = None
     ) -> Iterator[trace.Span]:
-        """A span that continues the first valid parent and links the others. Without a parent, it
-        is a part of the current span.
-        """
+        """A span that continues the first valid parent, or the current span, and links the
+        others."""
         remote = [W3C.extract({FIELD: each}, Context()) for each in parents]
         known = [trace.get_current_span(each).get_span_context() for each in remote]
         with self._tracer.start_as_current_span(

@@ -1,6 +1,5 @@
-"""HTTP transport of all Azure clients. The transport keeps the time of the server's responses,
-refuses answers that do not come from Azure, and can connect to local stand-ins.
-"""
+"""HTTP transport of all Azure clients. It keeps the time of the server's responses, refuses answers
+that do not come from Azure, and can connect to local stand-ins."""
 
 from __future__ import annotations
 
@@ -20,9 +19,8 @@ _server_time: ContextVar[datetime | None] = ContextVar("server_time", default=No
 
 CONNECT_SECONDS = 20.0
 READ_SECONDS = 60.0
-"""Seconds that a client waits for a service that sends nothing. This is the default of the storage
-clients; the default of azure-core, 300 s, is as long as a function may run.
-"""
+"""The wait for a service that sends nothing. The default of azure-core, 300 s, is as long as a
+function may run."""
 
 STORAGE_RETRIES = {
     "retry_total": 2,
@@ -30,9 +28,7 @@ STORAGE_RETRIES = {
     "increment_base": 1,
     "random_jitter_range": 0,
 }
-"""Options of the clients of blobs and queues, in seconds. Their own defaults are waits of 15 s and
-more, also after a failed login: a reading would come too late, and a partition would stand still.
-"""
+"""Options of the clients of blobs and queues, in seconds. By default they wait 15 s and more."""
 
 LOOPBACK_HOSTS = ("127.0.0.1", "localhost")
 
@@ -61,22 +57,16 @@ class ForeignAnswer(ServiceResponseError):
 
 
 def server_time() -> datetime:
-    """The ``Date`` header of the last response that this task received, to the second.
-
-    All instances of the app thereby use one clock: each reads the state together with the time of
-    the response.
-    """
+    """The ``Date`` header of the last response that this task received, to the second. So all
+    instances of the app use one clock."""
     time = _server_time.get()
     assert time is not None, "this task has not received a response yet"
     return time
 
 
 def retry_after_seconds(response: Any) -> float | None:
-    """How long to wait before the next request, as the headers of a response say.
-
-    A date is compared with the server's clock; one that has passed means no wait. The result is
-    None if the headers do not say it, or name more than WAIT_SECONDS_MAX.
-    """
+    """How long to wait before the next request, as the headers of a response say, or None. A date
+    is compared with the server's clock. A wait above WAIT_SECONDS_MAX is ignored."""
     given = getattr(response, "headers", None) or {}
     headers = {str(name).lower(): str(text).strip() for name, text in given.items()}
     for name, unit in WAIT_HEADERS.items():
@@ -101,8 +91,8 @@ class ServerTimeTransport(AioHttpTransport):  # type: ignore[misc]  # azure-core
     """Keeps the ``Date`` header of each response for the task that sent the request. Raises
     ForeignAnswer for a response that does not come from Azure.
 
-    It reads the proxy settings from the environment only once. By default, the client reads them
-    for each request in a thread, which takes a third of the cost of a request.
+    It reads the proxy settings from the environment once; the client would read them for each
+    request.
     """
 
     def __init__(self) -> None:
@@ -122,10 +112,7 @@ class ServerTimeTransport(AioHttpTransport):  # type: ignore[misc]  # azure-core
 
 
 class LoopbackTransport(ServerTimeTransport):
-    """Uses plain HTTP for loopback addresses, even if the client insists on HTTPS.
-
-    Requests to any other address are sent unchanged.
-    """
+    """Uses plain HTTP for loopback addresses, even if the client insists on HTTPS."""
 
     async def send(self, request: Any, **kwargs: Any) -> Any:
         url = request.url
@@ -138,7 +125,6 @@ class LoopbackTransport(ServerTimeTransport):
 
 
 def transport_for(url: str) -> AioHttpTransport:
-    """A new transport for a service at ``url``."""
     return LoopbackTransport() if is_loopback(url) else ServerTimeTransport()
 
 
@@ -150,10 +136,8 @@ def http_time(text: str) -> datetime | None:
 
 
 def _is_foreign(request: Any, response: Any, *, has_body: bool) -> bool:
-    """Whether a response is a web page, is empty, or has another form than was asked for.
-
-    A response with a header of Azure comes from Azure in any form: a blob may be a web page.
-    """
+    """Whether a response is a web page, is empty, or has another form than was asked for. With a
+    header of Azure it comes from Azure in any form: a blob may be a web page."""
     if any(name.lower().startswith("x-ms-") for name in response.headers):
         return False
     if "x-ms-version" in request.headers and response.status_code == 200:
@@ -174,6 +158,5 @@ def _content_type(response: Any) -> str:
 
 
 def _body(response: Any) -> bytes:
-    """The body. The classes of azure.core.rest and the older ones name it differently."""
     body = response.content if hasattr(response, "content") else response.body()
     return bytes(body)

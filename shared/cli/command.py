@@ -1,7 +1,7 @@
 """The common behavior of all commands: settings, ``--json``, exit codes, and one-line errors.
 
-Settings come from the environment and then from ``local.settings.json`` in the current folder, or
-from ``--settings FILE`` instead of that file.
+Settings come from the environment and then from ``--settings FILE``, by default
+``local.settings.json`` in the current folder.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ SettingsFile = Annotated[
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Answer = tuple[Any, Callable[[Any], None]] | None
-"""The result of a command as a JSON value, and the function that prints the result as text."""
+"""The result of a command as a JSON value, and the function that prints it as text."""
 Action = Callable[..., Coroutine[Any, Any, Answer]]
 
 
@@ -71,11 +71,8 @@ def _remember_settings(context: typer.Context, file: SettingsFile = None) -> Non
 def command(
     commands: typer.Typer, name: str, *, has_json: bool = True, **typer_options: Any
 ) -> Callable[[Action], Action]:
-    """Register an async function as a command. The app is its first argument.
-
-    Its docstring becomes the help and its other parameters become the options, to which
-    ``--settings`` and ``--json`` are added.
-    """
+    """Register an async function as a command: the app is its first argument, its docstring the
+    help, and its other parameters are the options, beside ``--settings`` and ``--json``."""
 
     def register(action: Action) -> Action:
         def call(
@@ -101,9 +98,8 @@ def command(
 
 
 def _numeric(annotation: Any) -> Any:
-    """The annotation of a parameter. If it is a number, the parameter accepts digits 0 to 9 only.
-    Typer would also read ``1_0``.
-    """
+    """The annotation of a parameter. A number has digits 0 to 9 only. Typer would accept
+    ``1_0``."""
     kind, *options = get_args(annotation) or (annotation,)
     kinds = get_args(kind) or (kind,)
     parse = whole if int in kinds else number if float in kinds else None
@@ -146,10 +142,7 @@ def moment(text: str, now: datetime) -> datetime | None:
 
 
 def run_action(action: Action, file: Path | None = None, as_json: bool = False) -> int:
-    """Run the action and print its result. A result with ``failed`` or a false ``ok`` is a failure.
-
-    Returns the exit code.
-    """
+    """Run the action and print its result, and return the exit code."""
     if threading.current_thread() is threading.main_thread():
         # Only the main thread gets signals. From now on, Ctrl-C closes the app before the exit.
         signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -24,7 +24,6 @@ from shared.cli.command import Answer, Misused, command, group, parse_time, say
 from shared.ingestion.dead_letters.find import DeadLetterQuery, chunks, find, older_than, read
 from shared.ingestion.dead_letters.redrive import DeadLetterResult, forward, purge
 from shared.ingestion.decoding.decode import decode
-from shared.ingestion.decoding.readings import DecodedReading, encode_reading
 from shared.ingestion.errors import BadEvent, NotFound
 from shared.ingestion.events.accounting import Writer
 from shared.ingestion.events.replay import (
@@ -42,6 +41,8 @@ from shared.ingestion.store.events import StoredDeadLetter
 from shared.settings import SettingsError
 from shared.settings.ingestion import EVENT_HUB, HANDLER
 from shared.values.durations import short
+from shared.values.measurements import Metric, MetricValue
+from shared.values.samples import encode_samples
 from shared.wiring.app import App
 from shared.wiring.rules_version import rules_version
 
@@ -112,8 +113,7 @@ async def read_hub(
 
 
 def _use_handler(handler: str) -> None:
-    """Set the setting IngestionHandler for this process. The handler may be in a module of the
-    current folder."""
+    """Set IngestionHandler for this process. The handler may be in the current folder."""
     if (folder := str(Path.cwd())) not in sys.path:
         sys.path.insert(0, folder)
     settings.override(HANDLER, handler)
@@ -174,7 +174,7 @@ async def replay_range(
     if not send:
         consumer = replace(consumer, handle=without_messages(consumer.handle))
     numbers = ReplayRange(from_sequence, from_time, to_sequence)
-    replayed = await replay(consumer, numbers, pipeline.sender if send else None, _say_progress)
+    replayed = await replay(consumer, numbers, pipeline.send if send else None, _say_progress)
     return view.replayed(replayed), tables.replay
 
 
@@ -206,7 +206,7 @@ async def send_reading(
         raise Misused(f"VALUE is {value}, which JSON cannot hold")
     connection = app.ingestion.connection
     at = time or app.now()
-    body = encode_reading(DecodedReading(resource, metric, at, value))
+    body = encode_samples([Metric(resource, metric, MetricValue(at, value))]).encode()
     try:
         decode(body, app.ingestion.metric_subscriptions)
     except BadEvent as error:
@@ -291,8 +291,8 @@ async def redrive_dead_letters(  # noqa: PLR0913  a parameter is an option
         await _check_rules(app, ignore=own_rules)
         return await _apply(app, query, partial(_into_the_pipeline, app))
     store, reader = app.ingestion.store, app.ingestion.hub
-    sender = app.ingestion.dead_letter_queue(connection, to_queue)
-    return await _apply(app, query, lambda chunk: forward(store, reader, sender, chunk))
+    send = app.ingestion.dead_letter_queue(connection, to_queue)
+    return await _apply(app, query, lambda chunk: forward(store, reader, send, chunk))
 
 
 def _place(hub: str | None, group: str | None, partition: str | None) -> Place:
@@ -307,8 +307,8 @@ def _place(hub: str | None, group: str | None, partition: str | None) -> Place:
 
 
 async def _check_rules(app: App, *, ignore: bool) -> None:
-    """Raise Misused if the app runs other rules than this command, because the app may not know the
-    metrics that these rules accept. A handler of the user's own does not read the rules."""
+    """Raise Misused if the app runs other rules than this command and may not know the metrics that
+    these accept. A handler of the user's own does not read the rules."""
     if app.ingestion.handling:
         return
     version, here = rules_version(app.settings.environ), app.resources
@@ -366,10 +366,7 @@ async def _apply(
     act: Callable[[Sequence[StoredDeadLetter]], Awaitable[DeadLetterResult]],
     show: Callable[[tables.JsonObject], None] = tables.outcome,
 ) -> Answer:
-    """Call ``act`` for all dead letters that match the query, in chunks.
-
-    ``show`` prints the result.
-    """
+    """Call ``act`` for all dead letters that match the query, in chunks."""
     outcome = DeadLetterResult()
     async for chunk in chunks(app.ingestion.store, query, CHUNK):
         outcome.add(await act(chunk))
@@ -379,6 +376,5 @@ async def _apply(
 
 
 async def _before(app: App, age: timedelta | None) -> datetime | None:
-    """The time before which a dead letter must have failed to be older than ``age``. Every one is
-    older than 0 s, although the store's clock may only count seconds."""
+    """The time before which a dead letter must have failed to be older than ``age``."""
     return await older_than(app.ingestion.store, age) if age else None

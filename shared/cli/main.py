@@ -19,7 +19,6 @@ for commands in (scaling.commands, ingestion.commands, messages.commands, notifi
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line and return the exit code."""
     try:
         return int(app(arguments, standalone_mode=False))
     except typer.TyperException as error:

@@ -47,7 +47,6 @@ async def notify(
 
 
 def test_news(severity: Severity, now: datetime) -> list[News]:
-    """A notification and its ending."""
     news_id, text = f"{KIND}/{now:%Y%m%dT%H%M%S}", "Nothing has to be done."
     began = News(news_id, KIND, "test", now, "This is a test", text, severity)
     over = News(f"{news_id}/over", f"{KIND}{OVER}", "test", now, "The test is over", ended=severity)

@@ -58,7 +58,8 @@ Author = Annotated[
 async def show_status(app: App, resource: Name = "") -> Answer:
     """Show the current state of each resource."""
     minutes = app.settings.notifications.at_maximum_minutes
-    answer = await status.read_all(_named(app, resource), app.scaling.store, minutes)
+    told = (minutes, app.settings.price_per_instance_hour)
+    answer = await status.read_all(_named(app, resource), app.scaling.store, *told)
     return answer, tables.status
 
 

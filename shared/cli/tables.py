@@ -1,6 +1,4 @@
-"""Prints the results of commands as text and tables. The results are those of the two modules named
-``presenting``.
-"""
+"""Prints the results of commands as text and tables."""
 
 from __future__ import annotations
 
@@ -40,6 +38,8 @@ def status(resources: Sequence[JsonObject]) -> None:
             again = f" ({newest['repeated'] + 1} times since {newest['repeated_since']})"
             text = f"{shown['name']}: {newest['reason']}"
             _print(Text(text + (again if newest["repeated"] else "")))
+        if spent := shown["spent"]:
+            _print(Text(f"{shown['name']}: {spent['said']}"))
     conditions = [
         LastingCondition(**found, resource=shown["name"])
         for shown in resources
@@ -131,7 +131,6 @@ def dead_letter(shown: JsonObject) -> None:
 
 
 def outcome(shown: JsonObject) -> None:
-    """The number of successes, and each failure."""
     _print(Text(f"{len(shown['done'])} done, {len(shown['failed'])} failed"))
     for gone in shown["gone"]:
         _print(Text(f"{_partition(gone)} {gone['sequence']}: another process handled it first"))
@@ -250,9 +249,7 @@ def _partition(shown: JsonObject) -> str:
 
 
 def _print(shown: Table | Text) -> None:
-    """Print at the width of the terminal. If the output goes to a file or a program, lines are not
-    wrapped.
-    """
+    """Print at the width of the terminal. Lines for a file or a program are not wrapped."""
     console = Console(highlight=False)
     if not console.is_terminal:
         console = Console(highlight=False, width=PIPED_CHARACTERS)

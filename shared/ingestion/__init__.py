@@ -1,3 +1,1 @@
-"""Event Hub ingestion: the outcome of each event is recorded exactly once. It is the effect of its
-handler, a dead letter, or a gap. A handler may be called again if its outcome was not recorded.
-"""
+"""Event Hub ingestion: each event has exactly one recorded outcome: effect, dead letter or gap."""

@@ -1,8 +1,4 @@
-"""The exceptions of ingestion. The first sentence of each docstring says what happened.
-
-Some errors hold the partition: its checkpoint does not move, so that no event is lost, and its
-events are delivered again.
-"""
+"""The exceptions of ingestion. The first sentence of each docstring says what happened."""
 
 from __future__ import annotations
 
@@ -22,14 +18,11 @@ class RowRefused(AccountingBroken):
 
 
 class BadEvent(IngestionError):
-    """The handler cannot understand an event, so retries are useless; the event becomes a dead
-    letter.
-    """
+    """The handler cannot understand an event; it becomes a dead letter at once."""
 
 
 class BadEffect(BadEvent, ValueError):
-    """An effect of the handler has text that can never be stored or sent; the event becomes a dead
-    letter."""
+    """An effect has text that can never be stored or sent; the event becomes a dead letter."""
 
 
 class MessageTooLarge(BadEffect):
@@ -37,8 +30,7 @@ class MessageTooLarge(BadEffect):
 
 
 class BadDelivery(IngestionError):
-    """The Functions host delivered a batch without the metadata that ingestion needs. Its events
-    cannot be accounted for, so the partition is held."""
+    """The Functions host delivered a batch without the metadata that accounting for it needs."""
 
 
 class BreakerOpen(IngestionError):
@@ -46,15 +38,11 @@ class BreakerOpen(IngestionError):
 
 
 class OutOfTime(IngestionError):
-    """A batch has used up its time. The events handled so far are committed; the others are read
-    again.
-    """
+    """A batch has used up its time. What was handled is committed; the rest is read again."""
 
 
 class StreamRecreated(IngestionError):
-    """The hub was deleted and created again under the same name, so its sequence numbers started
-    over. An operator must decide how to continue.
-    """
+    """The hub was deleted and created again; its numbers started over. An operator must decide."""
 
 
 class Fenced(IngestionError):
@@ -62,27 +50,19 @@ class Fenced(IngestionError):
 
 
 class RowChanged(IngestionError):
-    """A row changed, appeared or disappeared since it was read; nothing was written. Read it
-    again."""
+    """A row changed, appeared or disappeared since it was read; nothing was written."""
 
 
 class StoreUnavailable(IngestionError):
-    """A call to a store failed, or its reply was lost; it is unknown whether the call took
-    effect."""
+    """A call to a store failed or its reply was lost; it may have taken effect."""
 
 
 class RowUnreadable(IngestionError):
-    """A row cannot be read because another version of the app or a person wrote it; an operator
-    must decide what to do."""
-
-
-class CommitRefused(IngestionError):
-    """The checkpoint has changed since it was read; nothing was written. Read it again."""
+    """A row of another version or of a person cannot be read; an operator must decide."""
 
 
 class HubUnavailable(IngestionError):
-    """The hub cannot be read right now. It is unknown which events it has, so nothing counts as a
-    gap yet."""
+    """The hub cannot be read now. Which events it has is unknown, so nothing counts as a gap."""
 
 
 class HubMissing(HubUnavailable):
@@ -94,18 +74,15 @@ class HubSilent(HubUnavailable):
 
 
 class TransientFailure(IngestionError):
-    """Handling an event failed for a reason that may pass. The event is retried. If all attempts
-    fail, it is dead-lettered once calls for other events succeed."""
+    """Handling an event failed for a reason that may pass, so the event is retried."""
 
 
 class HandlerTimedOut(TransientFailure):
-    """A call of the handler took too long. It is not retried in the same batch, because that would
-    take as long again."""
+    """A call of the handler took too long. It is not retried in the same batch."""
 
 
 class DependencyDown(IngestionError):
-    """A service that the handler depends on is down, so the partition is held; no event is at
-    fault."""
+    """A service that the handler depends on is down; no event is at fault."""
 
 
 class SentInPart(TextsNotSent, DependencyDown):

@@ -1,9 +1,5 @@
-"""Says what an error means, for handlers, stores and redriving.
-
-An error that blames the input makes the event a dead letter at once. An error that is known as an
-outage holds the partition. Any other error may be either, so the event is retried, and ``doubt``
-decides.
-"""
+"""Says what an error means, for handlers, stores and redriving: it blames the input, it is known as
+an outage, or it may be either, so the event is retried and ``doubt`` decides."""
 
 from __future__ import annotations
 
@@ -71,13 +67,10 @@ OUTAGES = frozenset(
     }
 )
 """Errors of libraries that mean that a service could not be reached, by top-level package and
-class. The classes are given by name, so that the libraries need not be installed and may move a
-class to another module.
-"""
+class, so that the libraries need not be installed."""
 
 OPERATIONAL = "OperationalError"
-"""The error class of each database driver for problems outside of the program's control (PEP 249).
-SQLAlchemy, Django and Peewee wrap it in classes of the same name."""
+"""The error class of database drivers for problems outside of the program's control (PEP 249)."""
 
 UNREACHABLE = frozenset(
     {
@@ -112,19 +105,13 @@ class FailureCause(StrEnum):
 
     @property
     def holds_partition(self) -> bool:
-        """Whether the partition is held if no attempt succeeds: the event is not dead-lettered
-        then.
-        """
+        """Whether the partition is held, and nothing is dead-lettered, if no attempt succeeds."""
         return self in (FailureCause.UNREACHABLE, FailureCause.DEPENDENCY)
 
 
 def classify(error: Exception, outages: Outages = ()) -> FailureCause:
-    """The cause of a failure, judged by the error itself or else by the nearest known error that
-    led to it.
-
-    ``outages`` are the user's own error classes that count as outages. If no error in the chain is
-    known, the failure may pass.
-    """
+    """The cause of a failure, by the nearest known error in its chain; otherwise it may pass.
+    ``outages`` are the user's own error classes that count as outages."""
     causes = (_known(each, outages) for each in _chain(error))
     return next((cause for cause in causes if cause is not None), FailureCause.TRANSIENT)
 
@@ -146,11 +133,7 @@ def blames_input(error: BaseException) -> bool:
 
 
 def _chain(error: BaseException) -> Iterator[BaseException]:
-    """The error, its causes and contexts, and the members of exception groups, each once.
-
-    Contexts that ``raise … from None`` hides are included, because they still show which service
-    was down.
-    """
+    """The error, its causes, contexts (also hidden ones) and the members of groups, each once."""
     waiting, seen = deque([error]), set[int]()
     while waiting and len(seen) < ERRORS_MAX:
         each = waiting.popleft()
@@ -165,7 +148,6 @@ def _chain(error: BaseException) -> Iterator[BaseException]:
 
 
 def _known(error: BaseException, outages: Outages) -> FailureCause | None:
-    """The cause that the error itself shows; None if it is unknown."""
     if blames_input(error):
         return FailureCause.EVENT
     if isinstance(error, HOLDING):
@@ -192,7 +174,6 @@ def _is_named(kind: type) -> bool:
 
 
 def _by_status(error: BaseException) -> FailureCause | None:
-    """The cause that an HTTP status shows, if the error carries one as HTTP clients do."""
     response = getattr(error, "response", None)
     for holder in (error, response):
         for name in ("status_code", "status"):

@@ -1,8 +1,5 @@
-"""The values of ingestion: streams, events, outcomes of events, and commits.
-
-All of them are immutable. Times are timezone-aware and in UTC; sizes are in bytes. Sequence numbers
-are those of the hub, which numbers the events of a partition consecutively.
-"""
+"""The values of ingestion. All are immutable. Times are in UTC, sizes in bytes. Sequence numbers
+are those of the hub, which numbers the events of a partition consecutively."""
 
 from __future__ import annotations
 
@@ -29,14 +26,10 @@ REPLAY_SEPARATOR = "~"
 """Separates the consumer group and the name of a replay. No consumer group's name contains it."""
 
 ROW_OVERHEAD_BYTES = 1024
-"""The bytes that a row takes on the wire besides its text and body, for keys, property names and
-headers.
-"""
+"""The bytes of a row on the wire besides its text and body."""
 
 CHARACTER_BYTES_MAX = 12
-"""The most bytes of one character in escaped JSON: a character outside Unicode's basic plane
-becomes two escapes of six bytes each.
-"""
+"""The most bytes of one character in escaped JSON: two escapes of six bytes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,8 +67,7 @@ class Stream:
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """An event as the hub delivered it. The offset is text, because geo-replicated hubs use offsets
-    that are not numbers."""
+    """An event as the hub delivered it. Geo-replicated hubs use offsets that are not numbers."""
 
     sequence: int
     offset: str
@@ -84,17 +76,13 @@ class Event:
     partition_key: str | None = None
     properties: Mapping[str, Any] = field(default_factory=lambda: NOTHING)
     unreadable: str = ""
-    """Why no handler can read the body, because it is not bytes. ``body`` is then a readable form
-    of it. Empty for all other events."""
+    """Why the body, which is not bytes, cannot be handled. ``body`` is a readable form of it."""
 
 
 @dataclass(frozen=True, slots=True)
 class HubState:
-    """The state of a hub and one of its partitions. ``created_at`` is when the hub was created.
-    ``last_enqueued`` is the sequence number of the newest event that the partition ever received,
-    even if that event has expired since; -1 if it never received one. ``newest_at`` is when the
-    newest event that the partition still has was enqueued; None if it has none.
-    """
+    """A hub and one of its partitions. ``last_enqueued`` is the newest event's number, even if it
+    has expired (-1: none); ``newest_at`` is when the newest one left was enqueued."""
 
     created_at: datetime
     last_enqueued: int
@@ -103,16 +91,8 @@ class HubState:
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """How far a stream is accounted for: all events from ``start`` to ``sequence``, both included.
-
-    Nothing is accounted for yet if ``sequence`` is ``start - 1``.
-
-    ``enqueued_at`` is the latest enqueued time of all events so far, so it never goes back. If the
-    checkpoint is at the end of a gap, ``enqueued_at`` is the time at which the gap was found,
-    because the missing events cannot be newer. ``txid`` identifies the commit that wrote this
-    checkpoint; a client whose reply was lost compares it to find out whether its commit was
-    written.
-    """
+    """All events from ``start`` to ``sequence`` (``start - 1``: none) are accounted for, the latest
+    from ``enqueued_at``, or when the gap at the end was found. ``txid`` identifies the commit."""
 
     start: int
     sequence: int
@@ -122,14 +102,12 @@ class Checkpoint:
     owner: str = ""
     txid: str = ""
     set_aside: int = 0
-    """How many of the events were set aside, because they are not meant for the handler."""
+    """How many of the events were not meant for the handler."""
 
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """Records that all events up to ``sequence`` were accounted for at the time ``at``, by the
-    store's clock.
-    """
+    """All events up to ``sequence`` were accounted for at ``at``, by the store's clock."""
 
     at: datetime
     sequence: int
@@ -137,10 +115,7 @@ class Mark:
 
 @dataclass(frozen=True, slots=True)
 class OutboxMessage:
-    """A message to send after the commit. It has the same id in each attempt to send it.
-
-    A body that is a JSON array becomes several queue messages.
-    """
+    """A message to send after the commit, always under the same id; several if a JSON array."""
 
     message_id: str
     body: str
@@ -153,20 +128,16 @@ class OutboxMessage:
 @dataclass(frozen=True, slots=True)
 class Effect:
     """The result of handling an event: a value to keep, messages to send, or nothing that needs a
-    row.
-
-    Raises BadEffect for text that some store cannot keep, or that can never be sent.
-    """
+    row. Raises BadEffect for text that some store cannot keep, or that can never be sent."""
 
     sequence: int
     value: str | None = None
     messages: tuple[OutboxMessage, ...] = ()
     ignored: int = 0
-    """The number of items in the event that no metric subscribes to. They are counted, but not
-    kept."""
+    """How many items of the event no metric subscribes to."""
     set_aside: str = ""
-    """What the event is, if it is not meant for the handler, for example a log. Such an event is
-    only counted, and is neither a success nor a failure for the circuit breaker."""
+    """What the event is, if it is not meant for the handler, such as a log. It is only counted, and
+    is neither a success nor a failure for the circuit breaker."""
 
     def __post_init__(self) -> None:
         value = self.value
@@ -210,9 +181,7 @@ class FailureKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class DeadLetter:
-    """An event that failed permanently, with its position in the hub. Its body is included unless
-    it is too large.
-    """
+    """An event that failed permanently, with its body unless that is too large."""
 
     sequence: int
     offset: str
@@ -261,8 +230,8 @@ COMPACTED = "replaced by newer events with the same key, because the hub compact
 
 @dataclass(frozen=True, slots=True)
 class Gap:
-    """Events that were never delivered and that the hub no longer has, from ``first`` to ``last``,
-    both included. ``reason`` is COMPACTED or says why they are lost."""
+    """Events from ``first`` to ``last`` that were never delivered and that the hub no longer has.
+    ``reason`` is COMPACTED or says why they are lost."""
 
     first: int
     last: int
@@ -280,11 +249,8 @@ class Gap:
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """One transaction: a store writes all of its rows and the checkpoint, or nothing.
-
-    ``previous`` is the checkpoint that the commit replaces, or None if the stream has none yet. A
-    store refuses the commit if another checkpoint is stored.
-    """
+    """One transaction: all of its rows and the checkpoint, or nothing. ``previous`` is the
+    checkpoint that it replaces; None if there is none yet."""
 
     previous: Checkpoint | None
     checkpoint: Checkpoint
@@ -301,8 +267,7 @@ class Commit:
 
 @dataclass(frozen=True, slots=True)
 class Ownership:
-    """The ownership row of one partition. ``modified_at`` is the store's time; ``version`` is the
-    row's ETag or version number."""
+    """The ownership row of one partition. ``modified_at`` is the store's time."""
 
     partition_id: str
     owner: str
@@ -314,8 +279,7 @@ class Ownership:
 
 @dataclass(frozen=True, slots=True)
 class OwnershipClaim:
-    """A conditional write: set this owner and epoch if the row still has ``expected_version``
-    (None: if there is no row)."""
+    """Set the owner if the row still has ``expected_version`` (None: if there is none)."""
 
     partition_id: str
     owner: str
@@ -325,24 +289,21 @@ class OwnershipClaim:
 
 
 def in_one_case(name: str) -> str:
-    """The name of a namespace, hub or consumer group, in lower case, because Azure compares these
-    names without case. ``$Default`` stays as Azure writes it. The name of a replay keeps its case.
-    """
+    """The name in lower case, because Azure compares namespaces, hubs and groups without case.
+    ``$Default`` stays as Azure writes it, and the name of a replay keeps its case."""
     azure, separator, replay = name.partition(REPLAY_SEPARATOR)
     azure = "$Default" if azure.lower() == "$default" else azure.lower()
     return f"{azure}{separator}{replay}"
 
 
 def message_id(stream: Stream, sequence: int, index: int | None = None) -> str:
-    """The id of an outgoing message. ``index`` numbers the messages of an event that has
-    several."""
+    """The id of an outgoing message. ``index`` numbers the messages of one event."""
     name = f"{stream.hub}:{stream.partition_id}:{sequence}"
     return name if index is None else f"{name}:{index}"
 
 
 def _text_bytes_max(text: str) -> int:
-    """The bytes of the text as escaped JSON. An ASCII character takes at most two: an escaped
-    quote."""
+    """The bytes of the text as escaped JSON. An ASCII character takes at most two."""
     return len(text) * (2 if text.isascii() else CHARACTER_BYTES_MAX)
 
 
@@ -351,8 +312,7 @@ def _stored_bytes_max(text: str) -> int:
 
 
 def _check_text(text: str) -> None:
-    """Raises BadEffect for a NUL, which PostgreSQL cannot keep, and for half a surrogate pair,
-    which cannot be encoded."""
+    """Raises BadEffect for a NUL, which PostgreSQL cannot keep, and for half a surrogate pair."""
     if "\0" in text:
         raise BadEffect(
             f"the text holds a NUL at character {text.index(chr(0))}, which not every store can "

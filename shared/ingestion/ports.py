@@ -12,8 +12,7 @@ from shared.ingestion.model import Effect, Event, HubState, OutboxMessage, Span,
 from shared.ingestion.store.events import StoredDeadLetter
 
 Handler = Callable[[Event], Awaitable[Effect]]
-"""Returns the effect of an event without carrying it out. Errors that it raises are classified by
-``failure_cause``."""
+"""Returns an event's effect without carrying it out. ``failure_cause`` classifies errors."""
 
 
 # --- the hub ---
@@ -21,17 +20,13 @@ Handler = Callable[[Event], Awaitable[Effect]]
 
 @dataclass(frozen=True, slots=True)
 class ReadBack:
-    """The events of a span that the hub still has, up to and including the number ``complete_to``.
-
-    If a number up to ``complete_to`` has no event here, its event is gone permanently. A reader may
-    stop before the end of a long span, but not before its first number.
-    """
+    """The events of a span that the hub still has, up to the number ``complete_to``: a number up to
+    there without an event is gone. A reader may stop early, but not before the first number."""
 
     events: tuple[Event, ...]
     complete_to: int
     oldest: int | None = None
-    """The number of the oldest event that the hub still had after these were read. Retention has
-    removed no event with a higher number. None if it is unknown or the partition is empty."""
+    """The oldest event's number after the read; None if unknown or if there is none."""
 
 
 class HubPartitions(Protocol):
@@ -54,22 +49,16 @@ class HubReader(HubPartitions, Protocol):
         ...
 
     async def sequence_at(self, stream: Stream, time: datetime) -> int:
-        """The number of the first event in the hub that was enqueued at that time or later; if
-        there is none, the number after the newest. Raises HubUnavailable."""
+        """The number of the first event from that time on, or the next. Raises HubUnavailable."""
         ...
 
     async def check_group(self, consumer_group: str, partition_id: str) -> None:
-        """Open a reader in the consumer group and close it, without disturbing other readers.
-
-        Raises NotFound if the group does not exist, and HubUnavailable.
-        """
+        """Open a reader and close it. Raises HubUnavailable, NotFound for the group."""
         ...
 
 
 class PartitionReceiver(Protocol):
-    """Delivers a partition's events to one reader, until another reader opens the partition under a
-    higher epoch.
-    """
+    """Delivers a partition's events to one reader, until another opens it under a higher epoch."""
 
     async def receive(
         self,
@@ -78,48 +67,27 @@ class PartitionReceiver(Protocol):
         epoch: int,
         deliver: Callable[[Sequence[Event]], Awaitable[None]],
     ) -> None:
-        """Deliver the events after ``after`` (None: all events), batch by batch, each after the
-        previous one is processed. While no event arrives, an empty batch is delivered every few
-        seconds.
-
-        Never returns. Raises HubUnavailable, also if another reader took the partition over;
-        HubSilent if neither a batch nor an error arrives; and whatever ``deliver`` raises.
-        """
+        """Deliver the events after ``after`` (None: all), and now and then an empty batch. Never
+        returns. Raises HubUnavailable, HubSilent, and whatever ``deliver`` raises."""
         ...
 
 
 # --- the queues ---
 
 
-class OutboxSender(Protocol):
-    """Sends outgoing messages to their destination."""
-
-    async def send(self, messages: Sequence[OutboxMessage]) -> None:
-        """Send all messages.
-
-        Raises SentInPart with those that were sent. With any other error, each of them may have
-        been sent; receivers recognize repetitions by their ids.
-        """
-        ...
-
-
-class DeadLetterSender(Protocol):
-    """Sends dead letters to a queue for operators or another app."""
-
-    async def send(self, letters: Sequence[StoredDeadLetter]) -> Mapping[int, str]:
-        """Send all dead letters, each under an id of its own. Returns the places of those that
-        the queue refuses, with the reasons. Raises SendingFailed, after which any of the dead
-        letters may have been sent. A queue that detects duplicates accepts each dead letter only
-        once within its window.
-        """
-        ...
+SendMessages = Callable[[Sequence[OutboxMessage]], Awaitable[None]]
+"""Sends all messages. Raises SentInPart with those that were sent. After any other error each may
+have been sent; receivers recognize repetitions by their ids."""
+SendDeadLetters = Callable[[Sequence[StoredDeadLetter]], Awaitable[Mapping[int, str]]]
+"""Sends all, each under an id of its own, to a queue for operators or another app. Returns the
+places that the queue refuses, with the reasons. Raises SendingFailed: any may have been sent."""
 
 
 # --- the breaker ---
 
 
 class ConsumptionSwitch(Protocol):
-    """Starts and stops the delivery of events by the Functions host, in addition to the breaker."""
+    """Starts and stops the delivery of events by the Functions host."""
 
     async def turn(self, *, on: bool) -> None:
         """Raises DependencyDown if it is unknown whether the change was made."""
@@ -132,13 +100,5 @@ class NoSwitch:
     async def turn(self, *, on: bool) -> None: ...
 
 
-class Announcer(Protocol):
-    """Announces the opening of a breaker."""
-
-    async def announce(self, breaker: Breaker) -> None:
-        """Announce the incident, at least once. Receivers recognize a repetition by the incident's
-        epoch.
-
-        Raises NotSent.
-        """
-        ...
+Announce = Callable[[Breaker], Awaitable[None]]
+"""Announces the opening of a breaker at least once; its epoch tells repetitions. Raises NotSent."""

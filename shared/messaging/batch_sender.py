@@ -1,9 +1,5 @@
-"""Sends any number of messages in nearly as few batches as possible.
-
-A batch whose outcome is unknown is sent again with the same ids, so its messages may arrive twice.
-They arrive once if the queue detects duplicates and ``duplicate_window`` is its window: once the
-window has passed, the sender stops and names the messages that may have arrived.
-"""
+"""Sends messages in nearly as few batches as possible. A batch whose outcome is unknown is sent
+again with the same ids, until ``duplicate_window`` has passed: then the sender stops."""
 
 from __future__ import annotations
 
@@ -21,9 +17,8 @@ from shared.messaging.model import (
     EncodedMessage,
     Progress,
     SendingStopped,
-    SendRequest,
 )
-from shared.messaging.packing import build_request
+from shared.messaging.packing import Encoded
 from shared.messaging.send_state import (
     Outcome,
     RetryBudget,
@@ -46,17 +41,13 @@ class BatchLink(Protocol):
         ...
 
     async def open(self) -> BatchLimits:
-        """Open the link, or open it again if it is broken. Returns the limits that the link states.
-        Raises LinkFailed if another attempt cannot help, and ConnectionError if another attempt may
-        help.
-        """
+        """Open the link (again) and return the limits that it states. Raises LinkFailed if another
+        attempt cannot help, otherwise ConnectionError."""
         ...
 
     async def send(self, batch: Batch) -> Outcome:
-        """Send a batch once, without any retry.
-
-        Raises LinkFailed if another attempt cannot help, and ConnectionError if no link is open.
-        """
+        """Send a batch once. Raises LinkFailed if retrying is useless, ConnectionError without a
+        link."""
         ...
 
     async def close(self) -> None: ...
@@ -66,17 +57,12 @@ WINDOW_PASSED = "messages may have arrived, and the queue detects duplicates onl
 Sleep = Callable[[float], Awaitable[None]]
 OnProgress = Callable[[Progress], object]
 OnPause = Callable[[str, float], object]
-"""Called with the failure and the number of seconds that the sender waits before it tries again."""
+"""Called with the failure and the seconds that the sender waits."""
 
 
 @dataclass(slots=True)
 class BatchSender:
-    """Sends over one link. The sender learns the link's limits and remembers them for later calls.
-
-    ``new_id`` returns a different text each time. A message without an id gets an id that begins
-    with this text, because only a message with an id can be sent again without becoming a
-    duplicate.
-    """
+    """Sends over one link, and remembers its limits. ``new_id`` gives ids to messages."""
 
     link: BatchLink
     sleep: Sleep
@@ -85,14 +71,11 @@ class BatchSender:
     batch_messages: int = BATCH_MESSAGES_MAX
     on_pause: OnPause = lambda *_: None
     duplicate_window: timedelta | None = None
-    """For how long the queue recognizes ids. None if it does not, or if messages may arrive twice.
-    """
+    """How long the queue recognizes ids. None if it does not, or if duplicates do no harm."""
     seconds: Callable[[], float] = time.monotonic
     limits: BatchLimits | None = None
-    """The known limits of the link; None before the link was opened for the first time."""
 
     _turn: asyncio.Lock = field(default_factory=asyncio.Lock, init=False, repr=False)
-    """A link carries one batch at a time; concurrent calls wait for their turn."""
 
     async def send(
         self,
@@ -100,21 +83,17 @@ class BatchSender:
         order: Order = Order.KEPT,
         on_progress: OnProgress = lambda _: None,
     ) -> Result:
-        """Send all messages; return when all have arrived, except those that the service refused.
-
-        The result names the refused messages (see ``check_all_sent``). Raises UnsendableMessage,
-        which names all messages concerned, before anything is sent. Raises SendingStopped, which
-        holds the unsent messages, if sending is given up later.
-        """
-        request = build_request(self.link.prepare(_identified(messages, self.new_id)))
+        """Send all messages except those that the service refused, which the result names. Raises
+        UnsendableMessage before anything is sent, and SendingStopped with the unsent messages."""
+        encoded = self.link.prepare(_identified(messages, self.new_id))
         async with self._turn:
-            return await self._send(request, order, on_progress)
+            return await self._send(encoded, order, on_progress)
 
     async def close(self) -> None:
         await self.link.close()
 
-    async def _send(self, request: SendRequest, order: Order, on_progress: OnProgress) -> Result:
-        state = begin(request, await self._known_limits(), order)
+    async def _send(self, encoded: Encoded, order: Order, on_progress: OnProgress) -> Result:
+        state = begin(encoded, await self._known_limits(), order)
         while state.chunks:
             state = await self._step(state)
             on_progress(state.progress)

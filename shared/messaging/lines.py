@@ -1,6 +1,4 @@
-"""Reads messages from lines of JSON that users write. All errors are reported with their line
-numbers.
-"""
+"""Reads messages from lines of JSON that users write, and reports all errors by line."""
 
 from __future__ import annotations
 
@@ -29,13 +27,9 @@ JSON_TYPE = "application/json"
 
 
 def read_messages(lines: Iterable[str], *, raw: bool = False) -> list[Message]:
-    """Read one message per line: an object with ``body`` and any other field of a message.
-
-    A text in ``body`` is sent unchanged, anything else as JSON. ``time_to_live_seconds`` is a
-    number, ``scheduled_at`` an ISO 8601 time. With ``raw``, each line is itself a body in JSON.
-    Empty lines are skipped. NaN, infinity and numbers above 1.8e308 are refused, because JSON has
-    none, or its readers cannot keep them. Raises BadLines.
-    """
+    """Read one message per line: an object with ``body`` and any other field of a message, or, with
+    ``raw``, the body itself. A text in ``body`` is sent unchanged, anything else as JSON.
+    ``time_to_live_seconds`` is a number, ``scheduled_at`` an ISO 8601 time. Raises BadLines."""
     read = _raw if raw else _message
     messages: list[Message] = []
     problems: list[str] = []
@@ -89,7 +83,6 @@ def _parsed(line: str) -> Any:
 
 
 def _infinite(value: object, place: str) -> Iterator[tuple[str, float]]:
-    """The numbers that are not finite, each with its place."""
     if isinstance(value, float) and not math.isfinite(value):
         yield place, value
     elif isinstance(value, dict):
@@ -134,5 +127,4 @@ OTHERS: dict[str, tuple[str, Callable[[object], Any]]] = {
     "scheduled_at": ("scheduled_at", _time),
     "application_properties": ("application_properties", _properties),
 }
-"""Fields whose values are not texts: the field of Message, and the function that reads the value.
-"""
+"""Fields whose values are not texts: the field of Message, and its reader."""

@@ -1,8 +1,5 @@
-"""Sends batches to a queue or topic of Service Bus with the asynchronous client.
-
-The client's own retries are off. With retries on, the client would repeat a batch without reporting
-that, and would not wait as long as the service asks.
-"""
+"""Sends batches to a queue or topic of Service Bus with the asynchronous client, whose own retries
+are off: it would not report them, nor wait as long as the service asks."""
 
 from __future__ import annotations
 
@@ -13,7 +10,7 @@ from datetime import datetime
 from functools import partial
 from typing import Any
 
-from azure.servicebus import TransportType, __version__
+from azure.servicebus import TransportType
 from azure.servicebus.aio import ServiceBusClient, ServiceBusSender
 from azure.servicebus.exceptions import (
     MessageSizeExceededError,
@@ -29,8 +26,7 @@ from azure.servicebus.exceptions import (
 from shared.azure.amqp import amqp_options
 from shared.azure.credentials import credential_for
 from shared.azure.refusals import Access, service_bus_access
-from shared.messaging.encoder import encode_all
-from shared.messaging.filling import client_message, filling_for
+from shared.messaging.encoder import client_message, encode_all, fill
 from shared.messaging.model import Batch, BatchLimits, EncodedMessage
 from shared.messaging.send_state import (
     Accepted,
@@ -50,9 +46,7 @@ log = logging.getLogger(__name__)
 Clock = Callable[[], datetime]
 
 ATTEMPT_SECONDS = 20.0
-"""Time limit of one attempt to open a link or to send a batch. Without the limit, the client would
-wait indefinitely for a reply that the network lost, because it ignores ``idle_timeout``.
-"""
+"""Time limit of one attempt. The client would wait for ever for a reply that was lost."""
 
 PERMANENT_ERRORS = (
     MessagingEntityDisabledError,
@@ -86,14 +80,12 @@ BLAMES_MESSAGE = (
     "com.microsoft:argument-out-of-range",
 )
 PAUSE = re.compile(r"wait\s+([0-9]+)\s+seconds?", re.IGNORECASE)
-"""Matches the pause in the error message of a throttled namespace: ``… Error code : 50009. Please
-wait 2 seconds and try again.``""
-"""
+"""The pause of a throttled namespace: ``Please wait 2 seconds and try again.``"""
 
 
 @redacting
 class ServiceBusLink:
-    """See BatchLink. ``version`` is the client's version, which ``filling_for`` needs."""
+    """See BatchLink."""
 
     def __init__(
         self,
@@ -103,7 +95,6 @@ class ServiceBusLink:
         *,
         topic: bool = False,
         attempt_seconds: float = ATTEMPT_SECONDS,
-        version: str = __version__,
     ) -> None:
         self._access = service_bus_access(
             connection, f"{'topic' if topic else 'queue'} {entity}", "Sender"
@@ -112,7 +103,6 @@ class ServiceBusLink:
         get = self._client.get_topic_sender if topic else self._client.get_queue_sender
         self._new_sender = partial(get, entity)
         self._now = now
-        self._fill = filling_for(version)
         self._sender: ServiceBusSender | None = None
 
     def prepare(self, messages: Sequence[Message]) -> list[EncodedMessage]:
@@ -138,8 +128,7 @@ class ServiceBusLink:
                 await self._sender.send_messages(client_message(batch.encoded[0].message))
                 return Accepted()
             filled = await self._sender.create_message_batch()
-            if refused := self._fill(filled, batch):
-                return refused
+            fill(filled, batch)
             await self._sender.send_messages(filled)
         except ServiceBusError as error:
             outcome = outcome_of(error, self._access, _closed_because(link))
@@ -164,11 +153,7 @@ class ServiceBusLink:
 
 
 async def _read_refusal(sender: ServiceBusSender) -> None:
-    """Read pending frames of the link. Raises ServiceBusError if the service refused the link.
-
-    The service opens a refused link and closes it at once, with the reason in the second frame.
-    After the first frame alone, a client considers the link open.
-    """
+    """Read pending frames: the service opens a refused link and then closes it."""
     if handler := getattr(sender, "_handler", None):
         try:
             await handler.do_work_async()
@@ -178,9 +163,7 @@ async def _read_refusal(sender: ServiceBusSender) -> None:
 
 
 def _closed_because(link: object) -> str:
-    """The condition with which the service closed the link; empty if it did not. The client's error
-    does not have it.
-    """
+    """The condition with which the service closed the link; the client's error lacks it."""
     condition = getattr(getattr(link, "_error", None), "condition", None) or b""
     return condition.decode() if isinstance(condition, bytes) else str(condition)
 
@@ -196,9 +179,7 @@ def _client(connection: ServiceBusConnection, attempt_seconds: float) -> Service
 
 
 def outcome_of(error: ServiceBusError, access: Access, closed_because: str = "") -> Outcome:
-    """The outcome of sending a batch. ``closed_because`` is the condition with which the service
-    closed the link. Raises LinkFailed if another attempt would not help.
-    """
+    """The outcome of sending a batch. Raises LinkFailed if another attempt would not help."""
     text = _text(error, access)
     if isinstance(error, PERMANENT_ERRORS):
         raise LinkFailed(text) from error
@@ -214,12 +195,8 @@ def outcome_of(error: ServiceBusError, access: Access, closed_because: str = "")
 
 
 def _is_certain_refusal(error: ServiceBusError, closed_because: str) -> bool:
-    """Whether the service answered that it never accepts these messages.
-
-    In AMQP, "rejected" means that a message is invalid, so a rejection is certain unless its
-    condition names a passing fault. Service Bus answers some wrong messages by closing the link
-    instead; then only a condition that blames the messages is certain.
-    """
+    """Whether the service never accepts these messages: it rejected them without a passing fault,
+    or closed the link with a condition that blames them."""
     if closed_because:
         return closed_because in BLAMES_MESSAGE
     condition = getattr(error, "_condition", None) or PASSING_CONDITIONS[0]
@@ -227,8 +204,7 @@ def _is_certain_refusal(error: ServiceBusError, closed_because: str) -> bool:
 
 
 def not_opened(error: ServiceBusError, access: Access) -> Exception:
-    """The error to raise if a link could not be opened: LinkFailed, or ConnectionError if another
-    attempt may help."""
+    """The error to raise if a link could not be opened."""
     kind = LinkFailed if isinstance(error, PERMANENT_ERRORS) else ConnectionError
     return kind(_text(error, access))
 

@@ -1,7 +1,4 @@
-"""The values of messaging: messages, batches, limits, results and errors.
-
-Times are timezone-aware; sizes are in bytes on the wire.
-"""
+"""The values of messaging. Times are timezone-aware; sizes are in bytes on the wire."""
 
 from __future__ import annotations
 
@@ -9,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from shared.values.messages import NAMED_MAX, Message, MessagingError, Refusal, Result
+from shared.values.messages import NAMED_MAX, Message, MessagingError, Result
 from shared.values.text import listed
 
 BATCH_MESSAGES_MAX = 4500
@@ -17,16 +14,11 @@ BATCH_MESSAGES_MAX = 4500
 
 
 class EncodedMessage(NamedTuple):
-    """A message ready to send: its bytes are ``head`` followed by ``tail``.
-
-    With two parts, a large body is copied only once, into its batch. Both parts are empty if the
-    client encodes the message; ``size_bytes`` is known in any case.
-    """
+    """A message ready to send."""
 
     message: Message
     size_bytes: int
-    head: bytes = b""
-    tail: bytes = b""
+    data: bytes = b""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,25 +30,14 @@ class BatchLimits:
 
     batch_messages: int = BATCH_MESSAGES_MAX
     message_bytes: int = 0
-    """The largest message that the link accepts outside a batch, if it is larger than a batch.
-    Premium queues accept up to 100 MB, and batches of 1 MB.
-    """
-
-    extra_bytes: int = 0
-    """The bytes that the service counts per message in addition to the predicted bytes, as learned
-    from refusals.
-    """
+    """The largest message outside a batch. Premium queues take up to 100 MB, batches of 1 MB."""
 
     learned_bytes: int | None = None
-    """The limit learned from refusals of whole batches.
-
-    It is an estimate, used only for combining messages. A single message above this limit is still
-    sent alone, because only the service can refuse it.
-    """
+    """Learned from refusals of whole batches. A larger single message is still sent alone."""
 
     @property
     def single_bytes(self) -> int:
-        """The size up to which a message is sent alone. Nothing larger is ever sent."""
+        """The size up to which a message is sent alone."""
         return max(self.link_bytes, self.message_bytes)
 
     @property
@@ -67,26 +48,10 @@ class BatchLimits:
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """Messages that travel in one batch, by their positions, and the size of the batch on the
-    wire. A single message travels by itself, without the envelope of a batch."""
+    """A batch's messages, by position, and its size on the wire. A single one has no envelope."""
 
     positions: Sequence[int]
     wire_bytes: int
-
-
-@dataclass(frozen=True, slots=True)
-class SendRequest:
-    """Everything that one call sends. ``sections`` and ``keys`` correspond to ``encoded`` one to
-    one."""
-
-    encoded: Sequence[EncodedMessage]
-    sections: Sequence[int]
-    """The bytes of each message inside a batch."""
-
-    keys: Sequence[str | None]
-
-    def refusal(self, position: int, reason: str) -> Refusal:
-        return Refusal(position, self.encoded[position].message.message_id, reason)
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,10 +84,8 @@ class UnsendableMessage(MessagingError):
 
 
 class SendingStopped(MessagingError):
-    """Sending was given up before all messages were sent. The messages in ``unsent`` can be sent
-    again, with the same ids. Those that ``unknown`` names may have arrived nevertheless. ``result``
-    describes what was sent.
-    """
+    """Sending was given up. The messages in ``unsent`` can be sent again, with the same ids; those
+    that ``unknown`` names may have arrived. ``result`` describes what was sent."""
 
     def __init__(
         self, reason: str, result: Result, unsent: Sequence[Message], unknown: Sequence[str] = ()

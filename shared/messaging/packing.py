@@ -1,82 +1,68 @@
-"""Packs messages into batches: by next-fit if the order is kept, otherwise by first-fit-decreasing.
-
-For a fixed order, next-fit is optimal: no other division starts its n-th batch later. For a free
-order, first-fit-decreasing needs at most 11/9 of the optimum plus 2/3 of a batch (Dósa 2007). If
-messages are much smaller than a batch, it needs a fraction of a percent more than the total size
-requires.
-"""
+"""Packs messages into batches: by next-fit if the order is kept, which is optimal then, otherwise
+by first-fit-decreasing, which needs at most 11/9 of the optimum plus 2/3 of a batch (Dósa 2007)."""
 
 from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 
-from shared.messaging.model import BatchLimits, Chunk, EncodedMessage, SendRequest
+from shared.messaging.model import BatchLimits, Chunk, EncodedMessage
 from shared.messaging.wire_size import envelope_bytes, section_bytes
 from shared.values.messages import Order
 
-
-def build_request(encoded: Sequence[EncodedMessage]) -> SendRequest:
-    sections = [section_bytes(item.size_bytes) for item in encoded]
-    keys = [item.message.batch_key for item in encoded]
-    return SendRequest(encoded, sections, keys)
+Encoded = Sequence[EncodedMessage]
+"""All messages of one call. Those of a batch are named by their positions."""
 
 
-def too_large(positions: Iterable[int], request: SendRequest, limits: BatchLimits) -> list[int]:
+def too_large(positions: Iterable[int], encoded: Encoded, limits: BatchLimits) -> list[int]:
     """The messages that the link does not accept even alone."""
-    encoded, most = request.encoded, limits.single_bytes
-    return [position for position in positions if encoded[position].size_bytes > most]
+    return [p for p in positions if encoded[p].size_bytes > limits.single_bytes]
 
 
 def pack(
-    positions: Sequence[int], request: SendRequest, limits: BatchLimits, order: Order
+    positions: Sequence[int], encoded: Encoded, limits: BatchLimits, order: Order
 ) -> list[Chunk]:
-    """Divide the messages at these positions into batches within the limits.
-
-    A batch holds messages of one session or partition key. A message that exceeds the limits of a
-    batch is sent alone.
-    """
+    """Divide the messages at these positions into batches within the limits, each of one session or
+    partition key. One that exceeds the limits is sent alone."""
     if order is Order.KEPT:
-        return _next_fit(positions, request, limits)
+        return _next_fit(positions, encoded, limits)
     method = _next_fit if order is Order.KEPT_PER_KEY else _first_fit_decreasing
     groups: dict[str | None, list[int]] = {}
     for position in positions:
-        groups.setdefault(request.keys[position], []).append(position)
-    return [chunk for group in groups.values() for chunk in method(group, request, limits)]
+        groups.setdefault(encoded[position].message.batch_key, []).append(position)
+    return [chunk for group in groups.values() for chunk in method(group, encoded, limits)]
 
 
-def _next_fit(positions: Sequence[int], request: SendRequest, limits: BatchLimits) -> list[Chunk]:
-    sections, keys = request.sections, request.keys
+def _next_fit(positions: Sequence[int], encoded: Encoded, limits: BatchLimits) -> list[Chunk]:
     chunks: list[Chunk] = []
     start, end, room, key = 0, 0, -1, None
     for at, position in enumerate(positions):
-        size = sections[position] + limits.extra_bytes
-        if size > room or at == end or keys[position] != key:
+        message, size = encoded[position].message, _section(position, encoded)
+        if size > room or at == end or message.batch_key != key:
             if at:
-                chunks.append(_chunk(positions[start:at], request))
-            start, end, key = at, at + limits.batch_messages, keys[position]
-            room = limits.batch_bytes - _envelope(position, request)
+                chunks.append(_chunk(positions[start:at], encoded))
+            start, end, key = at, at + limits.batch_messages, message.batch_key
+            room = limits.batch_bytes - envelope_bytes(message)
         room -= size
     if positions:
-        chunks.append(_chunk(positions[start:], request))
+        chunks.append(_chunk(positions[start:], encoded))
     return chunks
 
 
 def _first_fit_decreasing(
-    positions: Sequence[int], request: SendRequest, limits: BatchLimits
+    positions: Sequence[int], encoded: Encoded, limits: BatchLimits
 ) -> list[Chunk]:
-    """Fill one batch after the other with the largest message that still fits. The result is the
-    same as that of first-fit-decreasing, without its search.
-    """
+    """Fill batch after batch with the largest message that still fits: the same result."""
     by_size: dict[int, list[int]] = {}
     for position in reversed(positions):
-        by_size.setdefault(request.sections[position] + limits.extra_bytes, []).append(position)
+        by_size.setdefault(_section(position, encoded), []).append(position)
     sizes = sorted(by_size)
-    room = limits.batch_bytes - max((_envelope(p, request) for p in positions), default=0)
+    envelope = max(envelope_bytes(encoded[position].message) for position in positions)
+    room = limits.batch_bytes - envelope
     chunks = []
     while sizes:
         chosen = _fill(room, limits.batch_messages, sizes, by_size)
-        chunks.append(_chunk(sorted(chosen), request))
+        chunks.append(_chunk(sorted(chosen), encoded))
     return chunks
 
 
@@ -100,18 +86,19 @@ def _fill(room: int, count_max: int, sizes: list[int], by_size: dict[int, list[i
     return chosen
 
 
-def halves(chunk: Chunk, request: SendRequest) -> tuple[Chunk, Chunk]:
+def halves(chunk: Chunk, encoded: Encoded) -> tuple[Chunk, Chunk]:
     middle = len(chunk.positions) // 2
     parts = chunk.positions[:middle], chunk.positions[middle:]
-    return _chunk(parts[0], request), _chunk(parts[1], request)
+    return _chunk(parts[0], encoded), _chunk(parts[1], encoded)
 
 
-def _chunk(positions: Sequence[int], request: SendRequest) -> Chunk:
+def _chunk(positions: Sequence[int], encoded: Encoded) -> Chunk:
+    first = encoded[positions[0]]
     if len(positions) == 1:
-        return Chunk(positions, request.encoded[positions[0]].size_bytes)
-    sections = sum([request.sections[position] for position in positions])
-    return Chunk(positions, sections + _envelope(positions[0], request))
+        return Chunk(positions, first.size_bytes)
+    sections = sum([_section(position, encoded) for position in positions])
+    return Chunk(positions, sections + envelope_bytes(first.message))
 
 
-def _envelope(position: int, request: SendRequest) -> int:
-    return envelope_bytes(request.encoded[position].message)
+def _section(position: int, encoded: Encoded) -> int:
+    return section_bytes(encoded[position].size_bytes)

@@ -1,24 +1,17 @@
-"""Decides what a sender does next: a state, and how each reply of the link changes it. No I/O.
-
-One batch is sent at a time, and the next batch waits for its outcome. So the order is kept, however
-often a batch must be repeated. A batch whose outcome is unknown is sent again with the same message
-ids, so that duplicate detection drops the messages that had arrived. It does so for a limited time,
-the window of the queue; if the window is known, no such batch is sent again after it.
-"""
+"""Decides what a sender does next: a state, and how each reply of the link changes it. The next
+batch waits for the outcome of the previous one, so the order is kept."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from datetime import timedelta
 
-from shared.messaging.model import Batch, BatchLimits, Chunk, Progress, SendRequest
-from shared.messaging.packing import halves, pack, too_large
+from shared.messaging.model import Batch, BatchLimits, Chunk, Progress
+from shared.messaging.packing import Encoded, halves, pack, too_large
 from shared.values.messages import Message, Order, Refusal, Result
 
 SHRINK = 0.95
-"""After a refusal that the headers of messages do not explain, the limit is multiplied by this
-factor.
-"""
+"""The factor of the limit after a refusal."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,40 +23,31 @@ class Accepted:
 class SizeExceeded:
     """The batch was refused because it is too large."""
 
-    header_bytes: int = 0
-    """The bytes that each message takes in addition to the predicted bytes; 0 if unknown."""
-
 
 @dataclass(frozen=True, slots=True)
 class BatchRefused:
-    """The batch has not arrived, and will not be accepted as it is: a message in it is wrong. The
-    link must be opened again, because the client closes it after such an answer.
-    """
+    """A message in the batch is wrong. The client has closed the link."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class ServerBusy:
-    """The batch was refused because the service asks for a pause, whose length it may state."""
+    """The batch was refused because the service asks for a pause."""
 
     retry_after_seconds: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Disconnected:
-    """It is unknown whether the batch has arrived, and the link must be opened again.
-
-    This is also the outcome if no reply arrives in time. A connection that the network drops
-    silently looks like a slow service, and stays broken until another one is opened.
-    """
+    """Nobody knows whether the batch has arrived. The link must be opened again."""
 
     reason: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Unreachable:
-    """The batch has not arrived, because there is no link; it must be opened again."""
+    """The batch has not arrived, because there is no link."""
 
     reason: str = ""
 
@@ -73,24 +57,18 @@ Outcome = Accepted | SizeExceeded | BatchRefused | ServerBusy | Disconnected | U
 
 @dataclass(frozen=True, slots=True)
 class RetryBudget:
-    """How long a sender keeps trying. ``failures_max`` counts the failures of one batch in a
-    row."""
+    """How long a sender keeps trying. ``failures_max`` counts those of one batch in a row."""
 
     failures_max: int = 10
     refusals_max: int = 50
-    """The number of messages in a row that the service may refuse. After that, the whole call is
-    probably wrong, and each refusal costs a new link.
-    """
+    """After so many refused messages in a row, the whole call is probably wrong."""
 
     pause_seconds: float = 0.5
     pause_seconds_max: float = 10
     busy_seconds: float = 10
-    """The pause for a busy service that does not state one. Service Bus's documentation advises
-    this value."""
+    """The pause for a busy service that states none, as Service Bus's documentation advises."""
     busy_seconds_max: float = 60
-    """The longest pause for a busy service, even if the service asks for more, because no progress
-    is reported during a pause.
-    """
+    """The longest pause for a busy service."""
 
     def pause(self, failures: int) -> float:
         """The pause after ``failures`` failures in a row. It doubles with each failure."""
@@ -101,7 +79,7 @@ class RetryBudget:
 class SendState:
     """The state of one call. The next batch to send is the first of ``chunks``."""
 
-    request: SendRequest
+    encoded: Encoded
     order: Order
     limits: BatchLimits
     chunks: tuple[Chunk, ...]
@@ -113,7 +91,7 @@ class SendState:
     unknown: frozenset[int] = frozenset()
     """The positions of the messages that may have arrived."""
     unknown_since: float = 0.0
-    """When the first attempt whose outcome is unknown began, if there is one."""
+    """When the first attempt whose outcome is unknown began."""
     refused: tuple[Refusal, ...] = ()
     refused_in_a_row: int = 0
     failures: int = 0
@@ -124,12 +102,11 @@ class SendState:
     @property
     def batch(self) -> Batch:
         chunk = self.chunks[0]
-        encoded = self.request.encoded
-        return Batch([encoded[position] for position in chunk.positions], chunk.wire_bytes)
+        return Batch([self.encoded[position] for position in chunk.positions], chunk.wire_bytes)
 
     @property
     def progress(self) -> Progress:
-        return Progress(self.sent, len(self.request.encoded), self.batches)
+        return Progress(self.sent, len(self.encoded), self.batches)
 
     @property
     def result(self) -> Result:
@@ -139,26 +116,29 @@ class SendState:
     @property
     def unsent(self) -> list[Message]:
         """The messages that are not known to have arrived, in the order of sending."""
-        return [self.request.encoded[position].message for position in self.waiting]
+        return [self.encoded[position].message for position in self.waiting]
 
     @property
     def unknown_names(self) -> list[str]:
-        encoded = self.request.encoded
-        return [f"#{place} ({encoded[place].message.message_id})" for place in sorted(self.unknown)]
+        named = [(place, self.encoded[place].message.message_id) for place in sorted(self.unknown)]
+        return [f"#{place} ({name})" for place, name in named]
+
+    def refusal(self, position: int, reason: str) -> Refusal:
+        return Refusal(position, self.encoded[position].message.message_id, reason)
 
     @property
     def waiting(self) -> list[int]:
         return [position for chunk in self.chunks for position in chunk.positions]
 
 
-def begin(request: SendRequest, limits: BatchLimits, order: Order) -> SendState:
+def begin(encoded: Encoded, limits: BatchLimits, order: Order) -> SendState:
     """The plan for all messages that are not too large for the link; those are refused."""
-    everything = Chunk(range(len(request.encoded)), 0)
-    return _planned_again(SendState(request, order, limits, (everything,)), limits)
+    everything = Chunk(range(len(encoded)), 0)
+    return _planned_again(SendState(encoded, order, limits, (everything,)), limits)
 
 
 def opened(state: SendState, link: BatchLimits) -> SendState:
-    """The state after the link was opened again. The link may have other limits now."""
+    """The state after the link was opened again, perhaps with other limits."""
     state = replace(state, must_open=False, pause_seconds=0.0)
     stated = {"link_bytes": link.link_bytes, "message_bytes": link.message_bytes}
     limits = replace(state.limits, **stated)
@@ -168,8 +148,7 @@ def opened(state: SendState, link: BatchLimits) -> SendState:
 def advance(
     state: SendState, outcome: Outcome, budget: RetryBudget, began: float = 0.0
 ) -> SendState:
-    """The state after the outcome of the first chunk. ``began`` is when the attempt began, in
-    seconds of a clock that runs steadily."""
+    """The state after the first chunk's outcome. ``began`` is of a steady clock, in seconds."""
     if not isinstance(outcome, Unreachable):
         again = state.unknown.intersection(state.chunks[0].positions)
         state = replace(state, resent_unknown=state.resent_unknown + len(again))
@@ -177,7 +156,7 @@ def advance(
         case Accepted():
             return _accepted(state)
         case SizeExceeded():
-            return _split(state, outcome)
+            return _split(state)
         case BatchRefused():
             return _refused(state, outcome, budget)
         case ServerBusy():
@@ -204,9 +183,7 @@ ATTEMPT_SECONDS_MAX = 20.0
 
 
 def window_passed(state: SendState, window: timedelta | None, now: float) -> bool:
-    """Whether the next batch may have arrived, and an attempt that begins now may arrive after the
-    queue has forgotten its ids. If the window is None, the queue is not asked to detect duplicates.
-    """
+    """Whether the next batch may have arrived but the queue has forgotten it by now."""
     if window is None or state.unknown.isdisjoint(state.chunks[0].positions):
         return False
     seconds = window.total_seconds()
@@ -252,49 +229,41 @@ def _refused(state: SendState, outcome: BatchRefused, budget: RetryBudget) -> Se
     chunk, *others = state.chunks
     state = replace(state, failures=0, pause_seconds=0.0, must_open=True)
     if len(chunk.positions) > 1:
-        parts = halves(chunk, state.request)
+        parts = halves(chunk, state.encoded)
         return replace(state, chunks=(*parts, *others), retries=state.retries + 1)
     return replace(
         state,
         chunks=tuple(others),
-        refused=(*state.refused, state.request.refusal(chunk.positions[0], outcome.reason)),
+        refused=(*state.refused, state.refusal(chunk.positions[0], outcome.reason)),
         unknown=state.unknown.difference(chunk.positions),
         refused_in_a_row=state.refused_in_a_row + 1,
         last_failure=f"{budget.refusals_max} messages in a row were refused: {outcome.reason}",
     )
 
 
-def _split(state: SendState, outcome: SizeExceeded) -> SendState:
-    """Learn from the refusal, and divide the unsent messages again.
-
-    1. If messages have larger headers than predicted, remember the size of those headers. 2.
-    Otherwise the service's limit is smaller than this batch: remember 95 % of the smaller of this
-    batch and the known limit. 3. A message that is refused alone is refused permanently; the others
-    may still be sent. This message may have caused the earlier refusals, so forget the limit
-    learned from them.
-    """
+def _split(state: SendState) -> SendState:
+    """Learn from the refusal, and divide the unsent messages again, in batches of 95 % of this one.
+    A message that is refused alone may have caused earlier refusals, so the learned limit is
+    forgotten."""
     limits, chunk = state.limits, state.chunks[0]
     state = replace(state, retries=state.retries + 1, failures=0, pause_seconds=0.0)
-    if outcome.header_bytes > limits.extra_bytes:
-        return _planned_again(state, replace(limits, extra_bytes=outcome.header_bytes))
     if len(chunk.positions) == 1:
         reason = f"{chunk.wire_bytes} bytes are more than the service accepts"
-        refused = state.request.refusal(chunk.positions[0], reason)
+        refused = state.refusal(chunk.positions[0], reason)
         state = replace(state, chunks=state.chunks[1:], refused=(*state.refused, refused))
         return _planned_again(state, replace(limits, learned_bytes=None))
-    counted = chunk.wire_bytes + limits.extra_bytes * len(chunk.positions)
-    learned_bytes = int(min(limits.batch_bytes, counted) * SHRINK)
+    learned_bytes = int(min(limits.batch_bytes, chunk.wire_bytes) * SHRINK)
     return _planned_again(state, replace(limits, learned_bytes=learned_bytes))
 
 
 def _planned_again(state: SendState, limits: BatchLimits) -> SendState:
     waiting, refused = state.waiting, list(state.refused)
-    if large := set(too_large(waiting, state.request, limits)):
+    if large := set(too_large(waiting, state.encoded, limits)):
         waiting = [position for position in waiting if position not in large]
         most = limits.single_bytes
         for position in large:
-            size = state.request.encoded[position].size_bytes
+            size = state.encoded[position].size_bytes
             reason = f"{size} bytes; the link accepts messages of at most {most} bytes"
-            refused.append(state.request.refusal(position, reason))
-    chunks = pack(waiting, state.request, limits, state.order)
+            refused.append(state.refusal(position, reason))
+    chunks = pack(waiting, state.encoded, limits, state.order)
     return replace(state, limits=limits, chunks=tuple(chunks), refused=tuple(refused))

@@ -1,8 +1,5 @@
-"""Computes the bytes that a batch takes on the wire in addition to its messages.
-
-AMQP 1.0 (OASIS, part 1 types, part 3 messaging) leaves an encoder some choices, such as leading
-zeros and trailing nulls. This module makes the same choices as the ``pyamqp`` encoder inside azure-
-servicebus, which writes all 13 properties and uses null for those that are not set.
+"""Computes the bytes that a batch takes on the wire beside its messages. Where AMQP 1.0 (OASIS,
+parts 1 and 3) leaves a choice, it makes that of azure-servicebus, which writes all 13 properties.
 """
 
 from __future__ import annotations
@@ -22,8 +19,7 @@ def section_bytes(encoded_bytes: int) -> int:
 
 
 def envelope_bytes(first: Message) -> int:
-    """The bytes of a batch besides its sections: the ids and keys of the first message,
-    repeated."""
+    """The bytes of a batch besides its sections: the ids and keys of the first message."""
     size = 0
     if first.message_id or first.session_id:
         nulls = 11 * NULL_BYTES

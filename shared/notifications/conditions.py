@@ -24,9 +24,7 @@ NUMBER = re.compile(r"[\da-f]{8}(?:-[\da-f]{4}){3}-[\da-f]{12}|\d+(?:[.,:]\d+)*"
 
 
 class ConditionShown(TypedDict):
-    """What is wrong now. ``what`` says it in one sentence, ``meaning`` says what it means for
-    decisions, and ``todo`` what to do. ``kind`` is the kind of news under which operators are
-    notified; null if it is only shown."""
+    """What is wrong, what it means, and what to do. ``kind`` is null if it is only shown."""
 
     subject: str
     severity: Severity
@@ -38,10 +36,7 @@ class ConditionShown(TypedDict):
 
 @dataclass(frozen=True, slots=True)
 class LastingCondition:
-    """Something that is wrong now. The fields are those of ``ConditionShown`` and ``News``.
-
-    ``resource`` is the name with which ``what`` begins if it is about a single resource.
-    """
+    """Something wrong now. ``what`` begins with the ``resource``'s name, if it has one."""
 
     subject: str
     severity: Severity
@@ -55,8 +50,7 @@ class LastingCondition:
 
     @property
     def cause(self) -> tuple[str, str]:
-        """The kind, and a subject for all that differ only in the resource and in numbers of what
-        is wrong."""
+        """The kind, and a subject for all that differ only in the resource and in numbers."""
         part, text = self.subject.partition("/")[2], NUMBER.sub("N", self.own)
         named = "" if part in text else f"{part}: "  # such as a metric with a number in its name
         return self.kind or "", f"{SEVERAL}: {one_line(named + text)}"
@@ -71,9 +65,7 @@ class LastingCondition:
         return self.what.removeprefix(f"{self.resource}: ")
 
     def news(self, time: datetime, news_id: str = "") -> News:
-        """The notification of a condition that has a kind. It has no id while the condition lasts,
-        because the notifier records when it began.
-        """
+        """The notification of a condition that has a kind, without an id while it lasts."""
         assert self.kind is not None
         return News(
             news_id,
@@ -100,9 +92,7 @@ def explained(meaning: str, todo: str) -> str:
 def grouped(
     found: Iterable[LastingCondition], lasting: Collection[tuple[str, str]] = ()
 ) -> list[LastingCondition]:
-    """The conditions, with one for each cause that concerns more than ALONE_MAX resources or is
-    among ``lasting``. It stands where the first one was.
-    """
+    """The conditions, one for each cause of more than ALONE_MAX resources or of ``lasting``."""
     by_cause: dict[Any, list[LastingCondition]] = defaultdict(list)
     for each in found:
         by_cause[each.cause, each.severity].append(each)

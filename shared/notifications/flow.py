@@ -1,14 +1,11 @@
-"""The flow of the notifier: read every source, send due notifications, and record them.
-
-A notification may be sent again, always under the same ID. It is not sent if sending keeps failing
-until its event is too old, or until its condition has ended.
-"""
+"""Reads every source, sends due notifications, and records them. One may be sent again, under the
+same ID. It is lost if sending fails until its event is too old or its condition over."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 
@@ -46,11 +43,9 @@ async def send_due_notifications(
     store: NotificationStore,
     notifier: Notifier,
     intervals: NotificationIntervals,
+    link_of: Callable[[News], str] = lambda _: "",
 ) -> int:
-    """Read all sources, send the notifications that are due, and return how many were sent. Each
-    source is read from where the last run stopped. If a source cannot be read, the others are still
-    read.
-    """
+    """Read all sources on from the last run, send what is due, and return how many were sent."""
     history = await store.read()
     now = history.read_at
     observed: dict[str, Observed] = {}
@@ -60,7 +55,7 @@ async def send_due_notifications(
         if (reading := await _read(name, source, since, now)) is not None:
             observed[name] = reading
     due = _due(list(observed.values()), history, intervals, all_read=len(observed) == len(sources))
-    sent = await _all_sent(due, store, notifier)
+    sent = await _all_sent(due, store, notifier, link_of)
     for name, reading in observed.items():
         until = handled_until(reading.events, history.records, sent, now)
         progress = replace(history.progress.get(name, SourceProgress(until)), until=until)
@@ -75,10 +70,7 @@ def _due(
     *,
     all_read: bool,
 ) -> list[list[Notification]]:
-    """What is due. The notifications of a group are sent as one.
-
-    A condition of several resources lasts, under one subject, until none of them has it any more.
-    """
+    """Groups that are sent as one. A condition of several resources lasts until none has it."""
     now, records = history.read_at, history.records
     events = [news for each in observed for news in each.events]
     conditions = [found for each in observed for found in each.conditions if found.kind]
@@ -94,11 +86,7 @@ def _due(
 
 
 async def _save_progress(source: str, progress: SourceProgress, store: NotificationStore) -> None:
-    """Save how far the source was read.
-
-    If this fails, the next run reads the same news again. The records of notifications prevent it
-    from sending them twice.
-    """
+    """Save how far the source was read. If this fails, the records prevent repetitions."""
     try:
         await store.save_progress(source, progress)
     except NotificationConflict:
@@ -116,18 +104,19 @@ async def _read(name: str, source: Source, since: datetime, now: datetime) -> Ob
 
 
 async def _all_sent(
-    due: Iterable[Sequence[Notification]], store: NotificationStore, notifier: Notifier
+    due: Iterable[Sequence[Notification]],
+    store: NotificationStore,
+    notifier: Notifier,
+    link_of: Callable[[News], str],
 ) -> set[Key]:
-    """Send the notifications and return the keys of those that were sent.
-
-    After SENDING_SECONDS_MAX the remaining notifications are left to the next run. If a function
-    exceeds its time limit, the host restarts the instance with all its functions.
-    """
+    """Send the notifications and return the keys of those that were sent. After SENDING_SECONDS_MAX
+    the rest waits, because the host restarts an instance at its time limit."""
     sent: set[Key] = set()
     try:
         async with asyncio.timeout(SENDING_SECONDS_MAX):
             for group in due:
                 news = together(group)
+                news = replace(news, link=news.link or link_of(news))
                 if await _succeeds(notifier.tell(news), news):
                     sent.update([n.key for n in group if await _succeeds(store.save(n), n.news)])
                     log.info("[notified] %s: %s", news.subject, news.headline)
@@ -138,11 +127,6 @@ async def _all_sent(
 
 
 async def _succeeds(step: Awaitable[None], news: News) -> bool:
-    """Send a notification or record it.
-
-    It is recorded after it was sent. If the instance dies in between, the next run sends it again
-    under the same ID.
-    """
     try:
         await step
     except NotificationConflict:

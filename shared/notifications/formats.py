@@ -1,10 +1,5 @@
-"""The formats of webhooks: news to the JSON bodies of requests. Pure.
-
-``cloudevents`` is a CloudEvent 1.0 in structured mode (for Logic Apps, Event Grid, or your own
-function). ``slack`` is the body of a Slack incoming webhook. ``teams`` is an Adaptive Card for the
-webhook of a Teams workflow. ``pagerduty`` is an event of the Events API v2, ``alertmanager`` a list
-of alerts for its API v2, and ``json`` the plain fields.
-"""
+"""The formats of webhooks: CloudEvents 1.0 in structured mode, Slack's incoming webhooks, Adaptive
+Cards of Teams, PagerDuty's Events API v2, Alertmanager's API v2, and the plain fields as JSON."""
 
 from __future__ import annotations
 
@@ -22,7 +17,7 @@ OCCURRENCE_LASTS = timedelta(hours=1)
 """An Alertmanager shows an occurrence, which has no ending, for this long."""
 
 Bodies = Sequence[Any]
-"""What is sent one after the other. Most formats have one body for all subjects."""
+"""What is sent one after the other."""
 
 
 class Format(NamedTuple):
@@ -78,9 +73,7 @@ def _teams(news: News, _key: str) -> Bodies:
 
 
 def _pager_duty(news: News, key: str) -> Bodies:
-    """https://developer.pagerduty.com/docs/send-alert-event; an alert for each subject, so that
-    each can be resolved.
-    """
+    """https://developer.pagerduty.com/docs/send-alert-event; an alert for each subject."""
     text = f"{news.headline}. {news.text}".rstrip()
     alert = {
         "client": TYPE_PREFIX,
@@ -112,9 +105,8 @@ def _alert_key(news: News, subject: str) -> str:
 
 
 def _alertmanager(news: News, _key: str) -> Bodies:
-    """https://prometheus.io/docs/alerting/latest/clients/; the labels identify an alert, so an
-    ending has those of its condition. Without ``endsAt`` an alert would end after five minutes.
-    """
+    """https://prometheus.io/docs/alerting/latest/clients/; an ending has the labels of its
+    condition. Without ``endsAt`` an alert would end after five minutes."""
     severity = (news.ended or Severity.INFO) if news.is_over else news.severity
     labels = {"alertname": news.condition, "severity": str(severity), "service": TYPE_PREFIX}
     labels |= {"deployment": news.deployment} if news.deployment else {}

@@ -1,7 +1,4 @@
-"""Notifiers: one writes to the log, one posts to a webhook, and one to all webhooks.
-
-A webhook's address, key and headers are secrets, so no log line and no error contains them.
-"""
+"""Notifiers: the log, a webhook, and all webhooks. Addresses, keys, headers are secret."""
 
 from __future__ import annotations
 
@@ -55,9 +52,7 @@ class LogNotifier:
 
 @redacting
 class Webhook:
-    """Posts notifications to one address. It does not follow redirects; a redirect counts as a
-    failure.
-    """
+    """Posts notifications to one address. A redirect counts as a failure."""
 
     def __init__(self, address: Address, retry: Retrying, timeout_seconds: float = 10) -> None:
         self.address, self._retry = address, retry
@@ -97,10 +92,8 @@ class Webhook:
 
 @redacting
 class Webhooks:
-    """Posts each notification, under the name of the deployment, to the webhooks that take it.
-
-    One webhook that fails does not make the others receive the notification again.
-    """
+    """Posts each notification, under the name of the deployment, to the webhooks that take it. One
+    that fails does not make the others receive it again."""
 
     def __init__(self, webhooks: Sequence[Webhook], deployment: str) -> None:
         self._webhooks, self._deployment = webhooks, deployment

@@ -19,10 +19,7 @@ class NotSent(Exception):
 
 @dataclass(frozen=True, slots=True)
 class SourceProgress:
-    """The time up to which all news of a source has been handled.
-
-    ``version`` is the ETag of the row.
-    """
+    """The time up to which all news of a source has been handled."""
 
     until: datetime
     version: str | None = None
@@ -30,10 +27,7 @@ class SourceProgress:
 
 @dataclass(frozen=True, slots=True)
 class NotificationHistory:
-    """The records of all kinds and subjects and the progress of each source.
-
-    ``read_at`` is the time of the read, by the store's clock.
-    """
+    """All records by kind and subject, and each source's progress, at the store's time."""
 
     records: Mapping[Key, NotificationRecord]
     read_at: datetime
@@ -41,23 +35,14 @@ class NotificationHistory:
 
 
 class NotificationStore(Protocol):
-    """Stores which notifications were sent and how far each source was read."""
+    """Stores which notifications were sent and how far each source was read. Writing raises
+    NotificationConflict if the row has changed since it was read."""
 
     async def read(self) -> NotificationHistory: ...
 
-    async def save(self, notification: Notification) -> None:
-        """Write the record of a notification.
+    async def save(self, notification: Notification) -> None: ...
 
-        Raises NotificationConflict if the row has changed since it was read.
-        """
-        ...
-
-    async def save_progress(self, source: str, progress: SourceProgress) -> None:
-        """Write how far a source was read.
-
-        Raises NotificationConflict if the row has changed since it was read.
-        """
-        ...
+    async def save_progress(self, source: str, progress: SourceProgress) -> None: ...
 
     async def close(self) -> None: ...
 
@@ -76,11 +61,8 @@ class Notifier(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Observed:
-    """The news of one source: events since a given time, and the conditions that last now.
-
-    ``unread`` names subjects that could not be read. Their conditions, and those of subjects below
-    them (``plan-1/backlog`` is below ``plan-1``), are assumed to last.
-    """
+    """The news of one source: events since a given time, and the conditions that last now. Those of
+    ``unread`` subjects, and of subjects below them (``plan-1/backlog``), are assumed to last."""
 
     events: Sequence[News] = ()
     conditions: Sequence[LastingCondition] = ()
@@ -88,5 +70,4 @@ class Observed:
 
 
 Source = Callable[[datetime, datetime], Awaitable[Observed]]
-"""Reads the news of a source. The arguments are the time from which to read, and the current time.
-"""
+"""Reads the news of a source from the first time, at the second."""

@@ -1,8 +1,5 @@
-"""Selects the notifications that are due. All functions are pure.
-
-Each event is reported in one notification, and a new one of the same kind and subject waits for the
-end of the quiet interval.
-"""
+"""Selects the notifications that are due. Each event is reported once; a new one of the same kind
+and subject waits for the end of the quiet interval."""
 
 from __future__ import annotations
 
@@ -18,37 +15,33 @@ from shared.values.news import OVER, News, Severity
 from shared.values.text import listed
 
 OVERDUE = timedelta(hours=1)
-"""A condition that is not reported again can be taken to be over this long after it was due."""
+"""A condition that is not reported again is over this long after it was due."""
 OVERLAP = timedelta(minutes=5)
-"""An entry of a log may be written later than its own time, by at most this much."""
+"""An entry of a log may be written later than its own time by this much."""
 SEEN_MAX = 2000
-"""The number of IDs stored for a kind and subject. There are fewer news items within OVERLAP."""
+"""The IDs stored for a kind and subject; there are fewer within OVERLAP."""
 ALIKE_MAX = 10
-"""The most notifications of one kind that are sent separately in a run, so that a receiver can
-handle each by its subject. If there are more, one notification lists them.
-"""
+"""The most notifications of one kind that are sent separately in a run."""
 SUBJECTS_MAX = 50
 """The most subjects that a notification about several lists."""
 
 
 @dataclass(frozen=True, slots=True)
 class NotificationIntervals:
-    """``quiet`` is the minimum time between notifications of one kind and subject. ``repeat`` is
-    the time after which a lasting condition is reported again."""
+    """The least time between two of a kind and subject, and when a lasting one is repeated."""
 
     quiet: timedelta = timedelta(minutes=15)
     repeat: timedelta = timedelta(hours=6)
 
     @property
     def look_back(self) -> timedelta:
-        """The maximum age of an event that is still reported: the quiet interval, and one hour for
-        an outage of the notifier."""
+        """The oldest event still reported after the notifier was out of order for an hour."""
         return self.quiet + OVERLAP + timedelta(hours=1)
 
 
 @dataclass(frozen=True, slots=True)
 class NotificationRecord:
-    """The notifications sent for one kind and subject. ``version`` is the ETag of the row."""
+    """The notifications sent for one kind and subject."""
 
     seen: tuple[str, ...] = ()
     """Short IDs of the events that were reported last, the newest at the end."""
@@ -56,9 +49,8 @@ class NotificationRecord:
     """The time of the newest event that was reported."""
     sent_at: datetime | None = None
     lasting_since: datetime | None = None
-    """When the condition that lasts now was first reported; None if no condition lasts."""
+    """When the condition that lasts now was first reported."""
     severity: str = ""
-    """The severity with which that condition was last reported."""
     version: str | None = None
 
 
@@ -92,9 +84,7 @@ def due_events(
 
 
 def _is_new(news: News, record: NotificationRecord) -> bool:
-    """Whether the event was not reported before, according to the stored IDs. Once the record is
-    full, IDs may have been dropped, so events older than OVERLAP count as reported.
-    """
+    """Whether the event was not reported. Full records forget, so old ones count as reported."""
     if record.seen_until is None or news.time > record.seen_until:
         return True
     remembered = len(record.seen) < SEEN_MAX or news.time > record.seen_until - OVERLAP
@@ -126,11 +116,7 @@ def due_conditions(
     now: datetime,
     intervals: NotificationIntervals,
 ) -> list[Notification]:
-    """Notifications of conditions, when they begin and again after the repeat interval.
-
-    A condition that comes and goes is reported at most once in the quiet interval. The IDs are made
-    from the time at which the condition began and the time of the notification.
-    """
+    """Conditions when they begin and after the repeat interval, once in a quiet interval."""
     notifications = []
     for key, news in _by_key(lasting).items():
         record = records.get(key, NEVER)
@@ -152,11 +138,8 @@ def due_endings(
     intervals: NotificationIntervals,
     unread: Sequence[str] = (),
 ) -> list[Notification]:
-    """Notifications that a reported condition has ended.
-
-    A condition has ended if it is not among ``lasting`` and its subject could be read. That of
-    several resources needs at most ALONE_MAX that could not, which alone would be told one by one.
-    """
+    """Notifications that a reported condition has ended: it is not among ``lasting`` and its
+    subject could be read. That of several resources allows ALONE_MAX unread ones."""
     present = _by_key(lasting)
     return [
         _over(key, record, now)
@@ -179,7 +162,7 @@ def alike(due: Iterable[Notification]) -> Iterator[list[Notification]]:
 
 
 def together(group: Sequence[Notification]) -> News:
-    """One notification for the whole group. It lists the subjects."""
+    """One notification for the whole group."""
     first, others = group[0].news, [each.news.subject for each in group[1:]]
     if not others:
         return first
@@ -195,12 +178,8 @@ def together(group: Sequence[Notification]) -> News:
 def read_from(
     last_end: datetime | None, now: datetime, intervals: NotificationIntervals
 ) -> datetime:
-    """The time from which to read a source.
-
-    It is OVERLAP before the end of the last read, because entries may be written late, but never
-    earlier than the oldest event that is still reported. If the end of the last read is in the
-    future, it was written before the store's clock was set back, and is ignored.
-    """
+    """Where to read a source from: OVERLAP before the end of the last read, which cannot be in the
+    future, but not before the oldest event that is still reported."""
     earliest = now - intervals.look_back
     if last_end is None or not earliest < last_end <= now:
         return earliest
@@ -213,10 +192,7 @@ def handled_until(
     sent: Collection[Key],
     now: datetime,
 ) -> datetime:
-    """The time up to which a source need not be read again. This is now, or the time of the first
-    event that is still to be sent. An event is still to be sent if the quiet interval delays it or
-    if sending failed; the next run then reads it again.
-    """
+    """Where the next read starts: now, or the time of the first event still to be sent."""
     waiting = [
         news.time
         for news in events

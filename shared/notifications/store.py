@@ -1,9 +1,5 @@
-"""Records in the table ``Notifications`` which notifications were sent, by kind and subject.
-
-The partition ``!look`` has a row for each source: the time up to which the source was processed.
-These rows have the same columns as the others, because older versions of the app read them as
-notifications.
-"""
+"""Records in the table ``Notifications`` which notifications were sent. The partition ``!look`` has
+the time up to which each source was processed, in the same columns."""
 
 from __future__ import annotations
 
@@ -13,15 +9,9 @@ from typing import Any
 from shared.notifications.ports import NotificationConflict, NotificationHistory, SourceProgress
 from shared.notifications.selection import Key, Notification, NotificationRecord
 from shared.settings.connections import StorageConnection
-from shared.storage.row_values import UNIX_START, properties, value_of, zoned
-from shared.storage.tables import (
-    RowConflict,
-    Table,
-    key,
-    long_fields,
-    long_of,
-)
+from shared.storage.tables import RowConflict, Table, key, long_fields, long_of
 from shared.values.redaction import redacting
+from shared.values.row_values import UNIX_START, properties, value_of, zoned
 
 TABLE_NAME = "Notifications"
 LOOK = "!look"
@@ -75,9 +65,7 @@ def _row(notification: Notification) -> dict[str, Any]:
 
 
 def _record_or_none(row: Any) -> tuple[Key, NotificationRecord] | None:
-    """The record of a row. If the row cannot be read, the record is empty, so that its subject is
-    notified once more. None if not even the subject can be read.
-    """
+    """A row's record: empty if unreadable, to notify once more; None if even the subject is."""
     try:
         return _record(row)
     except Exception as error:  # another version or an operator may have written anything

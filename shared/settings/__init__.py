@@ -1,8 +1,5 @@
-"""All app settings, read once from the environment, with all problems in one message.
-
-Each setting is a field of its capability's model, in the other modules of this package. `SECTIONS`
-has the tables of docs/settings.md, which `make settings` generates from these fields.
-"""
+"""All app settings, read once from the environment, with all problems in one message. `SECTIONS`
+has the tables of docs/settings.md, which `make settings` writes."""
 
 from __future__ import annotations
 
@@ -53,9 +50,7 @@ class SettingsError(Exception):
 
 @dataclass(frozen=True)
 class Settings(DataSetSettings, ActionSettings, RuleSettings, Schedules):
-    """All settings, parsed and checked. The settings of ingestion, notifications and the nightly
-    job are in groups.
-    """
+    """All settings, parsed and checked."""
 
     environ: Environ = fields.whole_environment()
     ingestion: IngestionSettings = fields.group()
@@ -76,10 +71,7 @@ class Settings(DataSetSettings, ActionSettings, RuleSettings, Schedules):
         return _connection(connections.storage_connection, self.environ, name)
 
     def service_bus(self, name: str) -> ServiceBusConnection:
-        """The Service Bus connection of that name.
-
-        Raises SettingsError if it is missing or wrong.
-        """
+        """The Service Bus connection of that name. Raises SettingsError."""
         return _connection(connections.service_bus_connection, self.environ, name)
 
 
@@ -99,11 +91,8 @@ SETTINGS = {setting.name: setting for section in SECTIONS for setting in section
 
 def add_file(path: Path) -> None:
     """Add the settings in a file to the environment: those of a local.settings.json, or those of a
-    deployed app as Azure lists them.
-
-    A variable that is already set keeps its value. Raises SettingsError if the file cannot be
-    read or is not such a file.
-    """
+    deployed app as Azure lists them. A variable that is already set keeps its value. Raises
+    SettingsError."""
     try:
         document = read_json(path)
         values = values_of(document)

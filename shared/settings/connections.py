@@ -1,8 +1,7 @@
 """Connections to services: a connection string, or an address used with an identity.
 
-They are looked up in the same way as by the Functions host: ``AzureWebJobs<name>`` before
-``<name>``, and ``<name>__<property>`` for an address and its identity. Names are compared without
-case. What the host would read otherwise or not at all is a problem that names the setting.
+They are looked up as by the Functions host: ``AzureWebJobs<name>`` before ``<name>``, and
+``<name>__<property>`` for an address and its identity, without regard to case.
 """
 
 from __future__ import annotations
@@ -42,12 +41,9 @@ IDENTITY_ID = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """Who logs in. If all fields are empty, it is the app's system-assigned identity, or the login
-    of the developer elsewhere.
-
-    ``client_id`` or ``resource_id`` names a user-assigned identity. With ``client_secret``,
-    ``client_id`` and ``tenant_id`` name an app registration.
-    """
+    """Who logs in: by default the app's system-assigned identity, or the login of the developer
+    elsewhere. ``client_id`` or ``resource_id`` names a user-assigned identity; ``client_secret``,
+    ``client_id`` and ``tenant_id`` name an app registration."""
 
     client_id: str = ""
     resource_id: str = ""
@@ -166,8 +162,7 @@ def event_hub_connection(
 def _namespace(
     environ: Mapping[str, str], name: str, kind: str
 ) -> tuple[ConnectionSection, str, Identity]:
-    """The settings, the host name, which is empty if none is set, and who logs in. Raises
-    ValueError."""
+    """The settings, the host name, empty if none is set, and who logs in. Raises ValueError."""
     found = section_of(environ, name)
     if not found.text:
         identity = identity_of(found, (NAMESPACE,))
@@ -236,8 +231,7 @@ def identity_of(section: ConnectionSection, addresses: Collection[str]) -> Ident
 
 
 def namespace_of(section: ConnectionSection) -> str:
-    """The host name of the namespace, also if it is given as a URL; empty if it is not set. Raises
-    ValueError."""
+    """The host name of the namespace, also of a URL; empty if it is not set. Raises ValueError."""
     given, place = section.get(NAMESPACE), section.name_of(NAMESPACE)
     if not given:
         return ""
@@ -253,8 +247,7 @@ def namespace_of(section: ConnectionSection) -> str:
 
 
 def service_url(section: ConnectionSection, service: str) -> str:
-    """The address of ``blob``, ``queue`` or ``table``; empty if it is not set. Raises
-    ValueError."""
+    """The address of ``blob``, ``queue`` or ``table``; else empty. Raises ValueError."""
     name = f"{service}ServiceUri"
     if url := section.get(name):
         others = [each for each in HOST_SERVICES if f".{each}." in url and each != service]
@@ -275,9 +268,7 @@ def account_of(connection: StorageConnection) -> str:
 
 
 def tidy(connection_string: str) -> str:
-    """The connection string without white space around its parts, which the clients refuse. Parts
-    may have any order and case.
-    """
+    """The connection string without white space around its parts, which the clients refuse."""
     parts = (part.partition("=") for part in connection_string.split(";") if part.strip())
     return ";".join(f"{key.strip()}{sign}{value.strip()}" for key, sign, value in parts)
 
@@ -328,9 +319,8 @@ def is_emulator(section: ConnectionSection) -> bool:
 
 
 def emulator_string(section: ConnectionSection) -> str:
-    """The full form of ``UseDevelopmentStorage=true``, which the Python clients do not accept. The
-    host of ``DevelopmentStorageProxyUri`` replaces this machine. Raises ValueError.
-    """
+    """The full form of ``UseDevelopmentStorage=true``, which the Python clients do not accept, with
+    the host of ``DevelopmentStorageProxyUri`` if there is one. Raises ValueError."""
     given = _parts(section.text).get("developmentstorageproxyuri", "http://127.0.0.1")
     proxy = urlsplit(given)
     if proxy.scheme not in ("http", "https") or not HOST.fullmatch(proxy.netloc):

@@ -3,9 +3,8 @@
     minimum_samples: Annotated[int, Bounds(1, 1000)] = setting("MinimumSamples", "whole number", 5,
         "number of samples required for a decision")
 
-The declaration defines how the environment is parsed, and becomes a row of docs/settings.md. The
-type and its bounds decide which texts are valid (see `shared.values.bounds`).
-Problems are collected. A value that cannot be parsed is replaced by its default.
+Its type and the bounds decide which texts are valid (see `shared.values.bounds`). Problems are
+collected. A value that cannot be parsed is replaced by its default.
 """
 
 from __future__ import annotations
@@ -43,15 +42,12 @@ class Setting:
     meaning: str
     """One sentence, which may use Markdown."""
     used_by: str = ""
-    """The functions that use the setting, or ``rules`` for scaling_rules.py; empty to use the
-    section's.
-    """
+    """The functions that use the setting, or ``rules``; empty to use the section's."""
     unset: str = "none"
     """The text for docs/settings.md if there is no default."""
     secret: bool = False
     hidden: bool = False
-    """If true, the value is not shown in reprs and problems, because a part of it may be a secret.
-    """
+    """If true, the value is not shown, because a part of it may be a secret."""
     example: str | None = None
     """The value in local.settings.json.example, if it differs from the default."""
     bounds: Bounds | None = None
@@ -60,8 +56,6 @@ class Setting:
 
 
 class Section(NamedTuple):
-    """A table of docs/settings.md."""
-
     title: str
     used_by: str
     settings: tuple[Setting, ...]
@@ -84,8 +78,7 @@ class RawValue:
         self.problems.append(f"{self.setting.name}{value}: {bound}{remedy}")
 
     def with_names(self) -> RawValue:
-        """The value with each ``%NAME%`` replaced by that setting, as the host does in bindings. If
-        one is missing, the value is the default."""
+        """The value with each ``%NAME%`` replaced by that setting, as the host does in bindings."""
         try:
             return replace(self, text=resolved(self.text, self.environ))
         except ValueError as error:
@@ -259,10 +252,8 @@ def numbers(raw: RawValue) -> tuple[float, ...]:
 
 
 def duration(raw: RawValue, parse: Callable[[RawValue], float] = number) -> timedelta:
-    """A duration. The setting's ``form`` is its unit, by the name of an argument of ``timedelta``.
-    The value is clamped to its bounds, because ``timedelta`` raises an error for NaN and large
-    numbers.
-    """
+    """A duration, whose unit is the setting's ``form``. It is clamped to its bounds, because
+    ``timedelta`` raises an error for NaN and large numbers."""
     bounds = raw.setting.bounds or Bounds(0, 0)
     return timedelta(**{raw.setting.form: min(max(bounds.low, parse(raw)), bounds.high)})
 
@@ -272,8 +263,7 @@ def _parts(raw: RawValue) -> Iterable[str]:
 
 
 def _bounded(raw: RawValue, text: str, parse: Callable[[str], Number]) -> Number:
-    """Parse a number. If it is out of bounds, it is reported but kept, for `conflicts` to
-    compare."""
+    """Parse a number. If it is out of bounds, it is reported but kept, for `conflicts`."""
     bounds = raw.setting.bounds or Bounds()
     try:
         value = parse(text)

@@ -66,12 +66,9 @@ def _texts(pairs: Iterable[tuple[str, Any]]) -> dict[str, str]:
 
 
 def read_json(path: Path) -> Any:
-    """The value in a JSON file that people edit, as Azure Functions Core Tools reads it: with a
-    byte order mark, comments, trailing commas, or in UTF-16, as Windows PowerShell writes it.
-    Raises OSError, or ValueError if it is not JSON.
-
-    Comments become spaces, so that an error names the line and column of the file.
-    """
+    """The value in a JSON file that people edit, read as Azure Functions Core Tools does: with a
+    byte order mark, comments, trailing commas, or in UTF-16. Comments become spaces, so that an
+    error names the line and column of the file. Raises OSError, or ValueError if it is not JSON."""
     data = path.read_bytes()
     text = data.decode(json.detect_encoding(data)).removeprefix("\ufeff")
     for pattern in (_COMMENTS, _TRAILING_COMMAS):

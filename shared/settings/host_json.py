@@ -1,8 +1,6 @@
-"""host.json and the app settings that override it, read as by the Functions host.
-
-Names are compared without case. ``AzureFunctionsJobHost__extensions__http__routePrefix`` overrides
-``routePrefix`` in ``http`` in ``extensions``.
-"""
+"""host.json and the app settings that override it, read as by the Functions host, without regard to
+case: ``AzureFunctionsJobHost__extensions__http__routePrefix`` overrides ``routePrefix`` in ``http``
+in ``extensions``."""
 
 from __future__ import annotations
 

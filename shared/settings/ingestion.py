@@ -100,11 +100,8 @@ class BalancingSettings(SettingsModel):
 
 @dataclass(frozen=True)
 class BreakerSettings(SettingsModel):
-    """When the breaker opens, for how long, and which keys sign links to close it.
-
-    The first of ``approval_keys`` signs links; a link signed with any of them is accepted. Without
-    a key no links are sent.
-    """
+    """When the breaker opens, for how long, and which keys sign links to close it: the first signs,
+    and a link signed with any of them is accepted."""
 
     failures_max: Annotated[int, Bounds(0, 1_000_000)] | None = setting("BreakerFailures",
         "whole number", 100, "the circuit breaker opens if more calls than this fail in the window,"

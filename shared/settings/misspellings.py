@@ -15,11 +15,8 @@ SAME_WORD, SAME_NAME = 0.8, 0.85
 
 
 def misspellings(names: Iterable[str]) -> dict[str, str]:
-    """The known setting that was probably meant, for each misspelled name.
-
-    Azure's own settings and names with little resemblance to a known setting are ignored, because
-    an environment contains many unrelated variables.
-    """
+    """The known setting that was probably meant, for each misspelled name. Azure's own settings and
+    names with little resemblance are ignored."""
     unknown = {name.partition("__")[0] for name in names}
     unknown = {name for name in unknown if name.lower() not in LOWER and _could_be_ours(name)}
     return {name: meant for name in sorted(unknown) if (meant := _closest_setting(name))}
@@ -30,7 +27,7 @@ def _could_be_ours(name: str) -> bool:
 
 
 def _closest_setting(name: str) -> str:
-    """The known name with nearly the same letters or most of the words; empty if there is none."""
+    """The known name with nearly the same letters or most of the words; else empty."""
     if letters := get_close_matches(name.lower(), LOWER, 1, SAME_NAME):
         return LOWER[letters[0]]
     words = [_similar_words(word) for word in _words(name)]

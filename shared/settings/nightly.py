@@ -58,9 +58,7 @@ Container = Annotated[str, matching(
 @dataclass(frozen=True)
 class NightlySettings(SettingsModel):
     """``submitter`` is empty if no job is set up; the other settings are then not checked.
-
-    ``request`` has additional fields of a submission, in the format of the Spark service.
-    """
+    ``request`` has additional fields of a submission, in the format of the Spark service."""
 
     submitter: Submitter = setting("TrendsSubmitter",
         "one of `local`, `livy`, `synapse`, `databricks`", "",

@@ -137,7 +137,6 @@ class NotificationSettings(SettingsModel):
 
     @property
     def addresses(self) -> tuple[Address, ...]:
-        """All webhooks."""
         first = Address(self.webhook_url, self.webhook_style, kinds=self.kinds)
         return (first, *self.webhooks) if self.webhook_url else self.webhooks
 

@@ -84,8 +84,6 @@ class Schedules(SettingsModel):
 
 @dataclass(frozen=True)
 class RuleSettings(SettingsModel):
-    """The parameters of the default rules."""
-
     window_seconds: Annotated[float, Bounds(1, 14_400)] = setting("WindowSeconds", "seconds", 600,
         "time window from which samples are used")
     minimum_samples: Annotated[int, Bounds(1, 1000)] = setting("MinimumSamples", "whole number", 5,
@@ -152,8 +150,6 @@ class RuleSettings(SettingsModel):
 
 @dataclass(frozen=True)
 class TimingSettings(SettingsModel):
-    """How long the app waits for a scale action."""
-
     resend_seconds: Annotated[float, Bounds(1, 3600)] = setting("ActionResendSeconds",
         "seconds", 60, "time after which an unconfirmed action is sent again", "`reconciler`")
     retry_seconds: Annotated[float, Bounds(0.1, 3600)] = setting("ActionRetrySeconds", "seconds",
@@ -178,5 +174,9 @@ class ActionSettings(SettingsModel):
         "sovereign clouds", CAPACITY, parse=fields.address)
     arm_timeout_seconds: Annotated[float, Bounds(1, 180)] = setting("ArmTimeoutSeconds", "seconds",
         120, "timeout for one change of a plan")
+    price_per_instance_hour: Annotated[float, Bounds(1e-6, 1e6)] | None = setting(
+        "PricePerInstanceHour", "money", "", "what an instance costs an hour; with it, the page, "
+        "`status` and the backtest say what was spent", "`dashboard`, `resources`",
+        unset="none (instance-hours only)")
     decision_log_days: Annotated[float, Bounds(0.01, 3650)] = setting("DecisionLogDays", "days", 14,
         "how long the decision log is kept", "`log_retention`")

@@ -1,7 +1,4 @@
-"""NCRONTAB expressions of timers, read as by the Functions host.
-
-Source of the grammar: ``CrontabFieldImpl`` and ``CrontabField`` of NCrontab, which the host uses.
-"""
+"""NCRONTAB expressions of timers, by the grammar of NCrontab, which the Functions host uses."""
 
 from __future__ import annotations
 
@@ -65,9 +62,8 @@ FIELDS = (
 
 @dataclass(frozen=True, slots=True)
 class CronSchedule:
-    """The values that each field of an NCRONTAB expression selects, in UTC. Unlike in Unix cron, a
-    date must match the day of the month and the day of the week.
-    """
+    """The values that each field of an NCRONTAB expression selects, in UTC. A date must match the
+    day of the month and the day of the week."""
 
     seconds: tuple[int, ...]
     minutes: tuple[int, ...]

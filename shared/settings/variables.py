@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping
-from typing import Any
 
 NAME_IN_TEXT = re.compile(r"%([^%\s]+)%")
 REFERENCES = ("@microsoft.keyvault(", "@microsoft.appconfiguration(")
@@ -17,9 +16,8 @@ QUOTED = "remove the quotation marks around the value"
 
 
 class Variables(Mapping[str, str]):
-    """Environment variables. The host compares their names without case, and ``:`` is the same as
-    ``__``. If several names are the same, the name as it was asked for comes first.
-    """
+    """Environment variables, compared as by the host: without case, and ``:`` is the same as
+    ``__``. The name as it was asked for comes first."""
 
     def __init__(self, environ: Mapping[str, str]) -> None:
         self._given = environ
@@ -29,10 +27,6 @@ class Variables(Mapping[str, str]):
         if name in self._given:
             return self._given[name]
         return self._given[self._by_name[same_name(name)]]
-
-    def get(self, name: str, default: Any = None) -> Any:
-        value = self._given.get(name)
-        return super().get(name, default) if value is None else value
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._given)
@@ -47,8 +41,7 @@ def same_name(name: str) -> str:
 
 
 def ambiguous(environ: Mapping[str, str], known: Collection[str]) -> Iterator[str]:
-    """A problem for each known setting whose name is given in several spellings with different
-    values, because the host reads only one of them."""
+    """A problem for each known setting that is given in several spellings with different values."""
     ours, spellings = {same_name(name) for name in known}, defaultdict[str, list[str]](list)
     for name in environ:
         spellings[same_name(name)].append(name)
@@ -58,8 +51,8 @@ def ambiguous(environ: Mapping[str, str], known: Collection[str]) -> Iterator[st
 
 
 def is_unresolved(value: str) -> bool:
-    """Whether the value is, or contains, the text of a reference to Key Vault or App Configuration.
-    Azure resolves only a reference that is the whole value."""
+    """Whether the value contains a reference to Key Vault or App Configuration, which Azure
+    resolves only if it is the whole value."""
     return any(reference in value.lower() for reference in REFERENCES)
 
 

@@ -1,8 +1,6 @@
-"""The requests and replies of Table Storage. No I/O.
-
-The client's own writer and parser of transactions take most of the CPU time of a commit.
-https://learn.microsoft.com/rest/api/storageservices/performing-entity-group-transactions
-"""
+"""The requests and replies of Table Storage, without I/O, because the client's own writer and
+parser of transactions take most of the CPU time of a commit.
+https://learn.microsoft.com/rest/api/storageservices/performing-entity-group-transactions"""
 
 from __future__ import annotations
 
@@ -46,19 +44,15 @@ TEXT = re.compile(rb'(?:value"\s*:\s*"|<(?:\w+:)?message[^>]*>)([^"<\\]*)')
 
 
 class StoredRow(Row):
-    """A row that was read. ``metadata`` has its ``etag``, and the time of its last write as
-    ``timestamp``, which is None if only other properties were selected."""
+    """A row that was read. ``metadata`` has ``etag`` and the ``timestamp`` of its last write."""
 
     metadata: Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
 class RowOperation:
-    """A write of one row: POST inserts, PUT replaces, PATCH changes the given properties.
-
-    The row must still have ``version``; ``*`` is any version. If ``version`` is None, PUT and PATCH
-    write the row whether or not it exists.
-    """
+    """A write of one row: POST inserts, PUT replaces, PATCH changes the given properties. The row
+    must still have ``version``, unless that is ``*`` or None."""
 
     method: str
     row: Row
@@ -84,13 +78,12 @@ class RowOperation:
 
 
 def put_operation(row: Row, version: str | None) -> RowOperation:
-    """An operation that replaces the row if it still has this version. If ``version`` is None, the
-    operation inserts the row."""
+    """Replaces the row if it still has this version, or inserts it (None)."""
     return RowOperation("POST" if version is None else "PUT", row, version)
 
 
 def whole(number: int) -> tuple[str, str]:
-    """A whole number as a property with 64 bits. A plain one is written with 32 bits."""
+    """A whole number with 64 bits; a plain one is written with 32."""
     return str(number), INT64
 
 

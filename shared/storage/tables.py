@@ -1,8 +1,5 @@
-"""Access to one table of Table Storage: range reads, and conditional writes by ETag.
-
-The table is created if it does not exist. The module also converts names and values to the keys and
-properties of rows.
-"""
+"""Access to one table of Table Storage, which is created if it does not exist: range reads, and
+conditional writes by ETag. Also converts names and values to keys and properties."""
 
 from __future__ import annotations
 
@@ -36,18 +33,15 @@ from shared.storage.table_requests import (
     versions,
 )
 from shared.values.redaction import redacting
+from shared.values.row_values import TEXT_LENGTH_MAX
 
 TRANSACTION_ROWS_MAX = 100
 PAGE_ROWS_MAX = 1000
 NEXT = ("NextPartitionKey", "NextRowKey")
 MARK = "mark"
-TEXT_LENGTH_MAX = 16_000
-"""Maximum number of characters in one property. A property holds 64 KiB in UTF-16, and a character
-may take two units of two bytes each."""
 BYTES_MAX = 60_000
 CONFLICTS = (404, 409, 412)
-"""HTTP statuses for a row that is gone, that already exists, or that changed. Each means that what
-the caller read is out of date."""
+"""HTTP statuses for a row that is gone, that already exists, or that changed."""
 
 ANY_VERSION = "*"
 NOT_FOUND = 404
@@ -61,7 +55,7 @@ IDLE = (
     policies.NetworkTraceLoggingPolicy,
     policies.HttpLoggingPolicy,
 )
-"""The client's policies that this module does not need. They take a quarter of a request's CPU."""
+"""The client's policies that this module does not need, a quarter of a request's CPU."""
 
 
 class RowConflict(Exception):
@@ -71,10 +65,7 @@ class RowConflict(Exception):
 @redacting
 @explaining_refusals
 class Table:
-    """A table of a storage account. A row's version is its ETag, or None if it does not exist.
-
-    All methods raise AccessRefused.
-    """
+    """A table. A row's version is its ETag, None if there is none. Methods raise AccessRefused."""
 
     def __init__(self, connection: StorageConnection, name: str) -> None:
         self.access = table_access(connection, name)
@@ -94,11 +85,8 @@ class Table:
     async def rows(
         self, condition: str, limit: int | None = None, select: Sequence[str] = ()
     ) -> list[Any]:
-        """The rows that meet the condition, in the order of their keys.
-
-        Returns at most ``limit`` rows; None means all rows. ``select`` names the properties to
-        return; if it is empty, all properties are returned.
-        """
+        """The rows that meet the condition, by key: at most ``limit``, all properties or
+        ``select``."""
         rows: list[StoredRow] = []
         wanted: dict[str, Any] = {"$filter": condition, "$select": ",".join(select)}
         wanted["$top"] = limit and min(limit, PAGE_ROWS_MAX)
@@ -123,10 +111,8 @@ class Table:
         at_least: Mapping[str, Any] | None = None,
         select: Sequence[str] = (),
     ) -> list[Any]:
-        """The rows of a partition from key ``start`` (included) to ``end`` (not included).
-
-        Returns only rows whose properties are at least the values in ``at_least``.
-        """
+        """The rows of a partition from key ``start`` (included) to ``end`` (not included) whose
+        properties are at least the values in ``at_least``."""
         condition = f"PartitionKey eq {literal(partition_key)} and RowKey ge {literal(start)}"
         if end is not None:
             condition += f" and RowKey lt {literal(end)}"
@@ -138,24 +124,17 @@ class Table:
         return await self.rows("PartitionKey ge ''", select=select)
 
     async def keys(self, partition_key: str, start: str, end: str, limit: int) -> list[str]:
-        """At most ``limit`` row keys from the start of a range. The other properties of the rows
-        are not read."""
+        """At most ``limit`` row keys from the start of a range."""
         rows = await self.range(partition_key, start, end, limit, select=["RowKey"])
         return [row["RowKey"] for row in rows]
 
     async def put(self, row: Row, version: str | None) -> str:
-        """Replace the row if it still has this version. If ``version`` is None, insert the row.
-
-        Returns the new version. Raises RowConflict.
-        """
+        """Replace the row of this version (None: insert), return the new. Raises RowConflict."""
         return await self._write(put_operation(row, version))
 
     async def put_marked(self, row: Row, version: str | None) -> str:
-        """Like ``put``, but with a unique mark in the row.
-
-        If the reply to a write is lost, the client repeats the request, which conflicts with the
-        client's own write. The mark shows that this call wrote the row.
-        """
+        """Like ``put``, but with a unique mark in the row, by which this call recognizes its own
+        write if a reply is lost and the client repeats the request."""
         marked = {**row, MARK: uuid.uuid4().hex}
         try:
             return await self.put(marked, version)
@@ -170,10 +149,8 @@ class Table:
         await self._write(RowOperation("PUT", row))
 
     async def submit(self, operations: Sequence[RowOperation]) -> Sequence[str]:
-        """Execute operations on rows of one partition: all of them or none.
-
-        Returns the new version of each row; that of a deleted row is empty. Raises RowConflict.
-        """
+        """Execute operations on rows of one partition, all or none, and return the new version of
+        each; that of a deleted row is empty. Raises RowConflict."""
         if not operations:
             return []  # the service rejects an empty transaction
         request = transaction(self._url, self._name, operations)
@@ -206,16 +183,11 @@ class Table:
         await self._client.close()
 
     async def _write(self, operation: RowOperation) -> str:
-        """Execute one operation, and return the new version of the row."""
         answer = await self._answer(operation.request(self._table_url), operation.row)
         return str(answer.headers.get("ETag", ""))
 
     async def _answer(self, request: HttpRequest, row: Row | None = None, count: int = 0) -> Any:
-        """The answer. The table is created if it does not exist.
-
-        Raises RowConflict about the ``row`` to write. ``count`` is the number of operations of a
-        transaction.
-        """
+        """The answer to one or ``count`` operations; creates the table. Raises RowConflict."""
         error = error_of(response := await self._client.send_request(request), count)
         if error and error.error_code == TABLE_NOT_FOUND:  # type: ignore[attr-defined]
             await self.create()
@@ -249,8 +221,7 @@ def _client(connection: StorageConnection) -> tuple[str, AsyncPipelineClient[Any
 
 
 def long_fields(name: str, value: str | bytes | None) -> Row:
-    """The properties ``name``, ``name_1`` … that hold a text or bytes of any length; empty for
-    None."""
+    """The properties ``name``, ``name_1`` … that hold a text or bytes of any length."""
     if value is None:
         return {}
     length_max = TEXT_LENGTH_MAX if isinstance(value, str) else BYTES_MAX
@@ -271,15 +242,10 @@ def _name(name: str, number: int) -> str:
 
 
 def key(text: str) -> str:
-    """The key for a text. It is readable where possible, and different texts have different keys.
-
-    ``/``, ``\\``, ``#``, ``?`` and control characters are escaped, because a key must not contain
-    them.
-    """
+    r"""A readable key without ``/``, ``\``, ``#``, ``?`` and control characters; one per text."""
     return quote(text, safe=" ,:@!$").replace("%", "=")
 
 
 def joined(*names: str) -> str:
-    """The key for several names, separated by ``|``. ``key`` escapes each name, so an escaped
-    name contains no ``|``."""
+    """The key for several names, separated by ``|``, which ``key`` escapes."""
     return "|".join([key(name) for name in names])

@@ -1,12 +1,9 @@
 """Bounds that are declared once, on the field, and the one check of them.
 
-    @dataclass(frozen=True)
-    class Goal:
-        switch_cost: Annotated[float, Bounds(0, 1e6)] = 2
+    switch_cost: Annotated[float, Bounds(0, 1e6)] = 2
 
-A field may be annotated with `Bounds`, or with a function that returns what a value must be, such
-as ``must be a name``, or an empty text if the value is valid. The values of a ``Literal`` need no
-annotation.
+A field may also be annotated with a function that returns what a value must be, such as ``must be
+a name``, or an empty text if the value is valid. The values of a ``Literal`` need no annotation.
 """
 
 from __future__ import annotations
@@ -53,8 +50,7 @@ class Bounds:
         return f"{low} and {high}" if self.above or self.below else " to ".join(shown)
 
     def problem(self, value: object, kind: type = float) -> str:
-        """What a value must be if it is no number of the kind within the bounds. A bool is no
-        number."""
+        """What a value must be if it is no number of the kind within the bounds, such as a bool."""
         if kind is int:
             valid = type(value) is int and value in self
             of = "from" if -NO_LIMIT < self.low <= self.high < NO_LIMIT else "of"
@@ -110,12 +106,9 @@ Name = Annotated[str, name_problem]
 
 
 def problems_of(declared: object, place: str = "") -> list[str]:
-    """A problem for each field of a dataclass whose value is not what the field declares.
-
-    Each names the field after ``place``, its value, and what the value must be. Fields that
-    declare neither bounds nor choices are not checked. Nor is a class with an annotation that
-    cannot be resolved, such as a name that is only imported for type checkers.
-    """
+    """A problem for each field of a dataclass whose value is not what the field declares: the field
+    after ``place``, its value, and what the value must be. A class with an annotation that cannot
+    be resolved, such as a name that is only imported for type checkers, is not checked."""
     problems, kind = [], cast(Any, type(declared))
     for name, check in _checks(kind).items():
         value = getattr(declared, name)

@@ -10,8 +10,6 @@ from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import Future, wait
 from contextlib import suppress
 from contextvars import ContextVar, copy_context
-from functools import partial
-from queue import SimpleQueue
 from threading import Thread, current_thread, main_thread
 from typing import Any, Generic, TypeVar
 
@@ -21,21 +19,11 @@ T = TypeVar("T")
 
 LOG_LINES_MAX = 1000
 """If more log lines of one call wait to be logged, the oldest are dropped."""
-IDLE_THREADS_MAX = 16
-"""The most threads that are kept for further calls."""
-
-Run = Callable[[], Callable[[], None]]
-"""Makes a call, and returns what tells its result."""
-_idle = deque[SimpleQueue[Run]]()
-"""The queues of threads that wait for a call."""
 
 
 def error_text(error: BaseException) -> str:
-    """The class and the text of an error of the user's code, without secrets.
-
-    The text may itself fail. A KeyboardInterrupt in the main thread is raised again, because it is
-    the Ctrl-C of a person.
-    """
+    """The class and the text of an error of the user's code, without secrets. Raises the
+    KeyboardInterrupt of a person who presses Ctrl-C again."""
     if isinstance(error, KeyboardInterrupt) and current_thread() is main_thread():
         raise error
     try:
@@ -46,11 +34,10 @@ def error_text(error: BaseException) -> str:
 
 
 class DaemonCall(Generic[T]):
-    """A call in a daemon thread, which does not delay the end of the process. No other call uses
-    the thread meanwhile, so a call that never returns keeps it.
+    """A call in a daemon thread of its own, which does not delay the end of the process.
 
-    The Functions host drops lines that are logged in a thread. They are therefore kept, and logged
-    by the task that waits for the call.
+    The Functions host drops lines that are logged in a thread. They are kept, and logged by the
+    task that waits for the call.
     """
 
     def __init__(self, work: Callable[[], T]) -> None:
@@ -64,15 +51,14 @@ class DaemonCall(Generic[T]):
                 handler.filters.insert(0, _passes)
         context = copy_context()
         context.run(_call.set, self)
-        _in_thread(partial(context.run, self._run, work))
+        Thread(target=context.run, args=(self._run, work), daemon=True).start()
 
-    def _run(self, work: Callable[[], T]) -> Callable[[], None]:
+    def _run(self, work: Callable[[], T]) -> None:
         try:
-            return partial(self.finished.set_result, work())
+            self.finished.set_result(work())
         except BaseException as error:
             expected = isinstance(error, Exception) and not isinstance(error, StopIteration)
-            told = error if expected else RuntimeError(error_text(error))
-            return partial(self.finished.set_exception, told)
+            self.finished.set_exception(error if expected else RuntimeError(error_text(error)))
 
     async def ends_within(self, seconds: float) -> bool:
         """Whether the call ends within this time from its start. Logs its lines."""
@@ -95,25 +81,6 @@ class DaemonCall(Generic[T]):
             for handler in logging.getLogger().handlers:
                 if record.levelno >= handler.level:
                     handler.handle(record)
-
-
-def _in_thread(run: Run) -> None:
-    try:
-        runs = _idle.pop()
-    except IndexError:
-        runs = SimpleQueue()
-        Thread(target=_work, args=(runs,), daemon=True).start()
-    runs.put(run)
-
-
-def _work(runs: SimpleQueue[Run]) -> None:
-    kept = True
-    while kept:
-        tell = runs.get()()
-        if kept := len(_idle) < IDLE_THREADS_MAX:
-            _idle.append(runs)  # before the result is told, so that the next call finds it
-        tell()
-        del tell  # it holds the result
 
 
 _call: ContextVar[DaemonCall[Any] | None] = ContextVar("call", default=None)

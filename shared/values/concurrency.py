@@ -21,10 +21,8 @@ class Retrying(Protocol):
     async def __call__(
         self, attempt: Callable[[], Awaitable[T]], worth: Callable[[Exception], bool]
     ) -> T:
-        """Return the first successful result. ``worth`` says whether an error is worth another
-        attempt. Raises the first error for which ``worth`` is false, or the error of the last
-        attempt.
-        """
+        """The first successful result. Raises the first error that is not ``worth`` another
+        attempt, or the error of the last attempt."""
         ...
 
 
@@ -34,17 +32,14 @@ taken from the iterable only when a task is free to run it."""
 
 
 Heartbeat = Callable[[], Awaitable[None]]
-"""Sends one heartbeat. It must not raise an exception; after a failure, the next heartbeat is sent
-as usual.
-"""
+"""Sends one heartbeat, and raises nothing."""
 
 
 class WithHeartbeat(Protocol):
     """Runs a piece of work, with a heartbeat every few seconds until the work has ended."""
 
     async def __call__(self, work: Awaitable[T], beat: Heartbeat) -> T:
-        """Return the result of the work or raise its error, once the last heartbeat has ended,
-        too."""
+        """Return the result of the work or raise its error, once the last heartbeat has ended."""
         ...
 
 
@@ -54,11 +49,8 @@ async def without_heartbeat(work: Awaitable[T], beat: Heartbeat) -> T:  # noqa: 
 
 
 def heartbeat_every(seconds: float) -> WithHeartbeat:
-    """Return a runner that sends heartbeats from the current event loop, the first after
-    ``seconds``.
-
-    No task is created for work that ends sooner.
-    """
+    """A runner that sends heartbeats from the current event loop, the first after ``seconds``. Work
+    that ends sooner costs no task."""
 
     async def with_heartbeat(work: Awaitable[T], beat: Heartbeat) -> T:
         ended, beats = asyncio.Event(), list[asyncio.Task[None]]()
@@ -83,11 +75,8 @@ def heartbeat_every(seconds: float) -> WithHeartbeat:
 
 
 def task_runner(tasks_max: int) -> TaskRunner:
-    """Return a runner that runs up to ``tasks_max`` pieces of work at a time in the event loop.
-
-    At first the pieces run one after the other. The other tasks start when a piece first waits for
-    something; if no piece ever waits, no task is created.
-    """
+    """A runner that runs up to ``tasks_max`` pieces of work at a time in the event loop. The other
+    tasks start when a piece first waits for something, so pieces that never wait cost no task."""
 
     async def run_tasks(work: Iterable[Callable[[], Awaitable[None]]]) -> None:
         waiting = iter(work)

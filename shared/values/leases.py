@@ -11,9 +11,6 @@ from datetime import timedelta
 
 def is_held(remaining: timedelta, length: timedelta) -> bool:
     """Whether a lease of this length, or another wait, lasts. ``remaining`` is its end minus the
-    present time.
-
-    If more than twice the length remains, the store's clock was set back after the lease was taken.
-    The lease is then over, because that clock might take too long to catch up.
-    """
+    present time. If more than twice the length remains, the store's clock was set back meanwhile,
+    and the lease is over."""
     return timedelta(0) < remaining <= 2 * length

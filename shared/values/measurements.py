@@ -21,14 +21,11 @@ CAPACITY_SANE_MAX = 1000
 """The highest plausible capacity. A higher number is an error of the sender."""
 
 MEASURE_MAX = 1e15
-"""The highest value of a metric. Floats represent each whole number up to this value exactly, and
-sums of squares stay finite. A higher value is an error of the sender.
-"""
+"""The highest value of a metric. Floats represent each whole number up to it exactly, and sums of
+squares stay finite."""
 
 HISTORY_SECONDS_MAX = 14_400
-"""Four hours. The table rows that store the state of a resource have room for the samples of this
-many seconds, at one sample every 15 s.
-"""
+"""Four hours, for whose samples, one every 15 s, the rows of a resource have room."""
 
 EvidenceValue = float | int | str | bool | None
 
@@ -38,9 +35,8 @@ OF_TOPIC = "topic "
 """Begins the status of a subscription that delivers nothing because of its topic."""
 _OWN = ("Disabled", "ReceiveDisabled", "Creating", "Deleting", "Renaming", "Restoring")
 DISABLED = (*_OWN, *(OF_TOPIC + each for each in _OWN))
-"""The statuses of Service Bus entities from which nothing can be received. ``SendDisabled`` and
-``Unknown`` are not among them: what waits in such an entity can be received, or may be.
-"""
+"""The statuses of Service Bus entities from which nothing can be received. With ``SendDisabled``
+and ``Unknown`` that is possible."""
 
 NOTHING: Mapping[str, Any] = MappingProxyType({})
 
@@ -73,11 +69,8 @@ class Metric:
 
 @dataclass(frozen=True, slots=True)
 class WeekProfile:
-    """The expected load in items per minute, for each hour of the week from Monday 0:00 on.
-
-    Hours are those of ``time_zone``. An hour for which no week has data is None. The nightly run
-    writes the profile, and SeasonalFloor reads it.
-    """
+    """The expected load in items per minute, for each hour of the week from Monday 0:00 on, in
+    ``time_zone``; None for an hour without data."""
 
     items_per_minute: tuple[float | None, ...]
     time_zone: str = "UTC"
@@ -103,7 +96,7 @@ class Window:
 
     @property
     def mean(self) -> float | None:
-        """The mean value; None without samples, because a missing value is not zero."""
+        """The mean value; None without samples."""
         samples = self.samples
         return sum([s.value for s in samples]) / len(samples) if samples else None
 
@@ -127,10 +120,7 @@ def until(samples: Samples, end: datetime) -> Samples:
 
 
 def received(samples: Samples) -> Samples:
-    """The samples since the entity was last disabled; none while it is disabled.
-
-    The earlier ones do not show what the instances can finish.
-    """
+    """The samples since the entity was last disabled; none while it is disabled."""
     if not any(map(status_of, samples)):
         return samples
     disabled = [at for at, each in enumerate(samples) if each.status]

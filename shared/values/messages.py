@@ -10,37 +10,24 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import Enum
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 NAMED_MAX = 20
 
 
 Scalar = str | bytes | int | float | bool | uuid.UUID | datetime | None
-"""The types of values of properties and annotations. Bytes in a property must be UTF-8, because
-they are sent as a string.
-"""
-
-
-@dataclass(frozen=True, slots=True)
-class Rows:
-    """A body of AMQP sequences. Each row is a list of scalars, lists and maps."""
-
-    rows: Sequence[list[Any]]
-
-
-Body = bytes | str | tuple[bytes | str, ...] | Rows | None
-"""One data section, several of them, sequences, or nothing."""
+"""The types of values of properties. Bytes must be UTF-8, because they are sent as a string."""
 
 
 class Message(NamedTuple):
     """A message to send. It is a named tuple because hundreds of thousands are created in a second.
 
     ``time_to_live`` counts in whole seconds, up to 49 days, because AMQP has 32 bits for
-    milliseconds. ``annotations`` are message annotations in addition to those of the fields here.
-    Their names and ``content_type`` must be ASCII.
+    milliseconds. ``content_type`` must be ASCII.
     """
 
-    body: Body
+    body: bytes | str | None
+    """One data section, or nothing."""
     message_id: str | None = None
     session_id: str | None = None
     partition_key: str | None = None
@@ -53,7 +40,6 @@ class Message(NamedTuple):
     time_to_live: timedelta | None = None
     scheduled_at: datetime | None = None
     application_properties: Mapping[str, Scalar] | None = None
-    annotations: Mapping[str, Scalar] | None = None
 
     @property
     def batch_key(self) -> str | None:

@@ -12,8 +12,7 @@ PREFIX = "autoscaler."
 Measurement = tuple[str, float, Mapping[str, str]]
 """The name of a metric, its value, and its dimensions, such as the resource."""
 Meter = Callable[[Iterable[Measurement]], None]
-"""Records measurements. They are given as an iterator, so that they cost nothing without a
-recorder."""
+"""Records measurements, an iterator of which costs nothing without a recorder."""
 
 
 def no_meter(measurements: Iterable[Measurement]) -> None:

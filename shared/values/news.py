@@ -50,7 +50,7 @@ class News:
     """An event or a condition of which operators are notified.
 
     ``news_id`` stays the same if the same news is sent again. ``subject`` is the resource, metric,
-    hub or series concerned. ``link`` leads to a page where the operator can act.
+    hub or series concerned. ``link`` leads to where the operator can act.
     """
 
     news_id: str
@@ -74,7 +74,6 @@ class News:
 
     @property
     def condition(self) -> str:
-        """The kind without the suffix of an ending."""
         return self.kind.removesuffix(OVER)
 
     @property
@@ -107,7 +106,7 @@ class Address:
     severity: Severity = Severity.INFO
 
     def takes(self, news: News) -> bool:
-        """An ending of which the severity is not known counts as the most severe."""
+        """An ending of unknown severity counts as the most severe."""
         severity = (news.ended or Severity.ERROR) if news.is_over else news.severity
         order = list(Severity)
         return news.condition in self.kinds and order.index(severity) >= order.index(self.severity)

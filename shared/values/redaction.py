@@ -1,9 +1,8 @@
 """Removes secrets from texts and errors before they are logged or shown.
 
-Services and client libraries repeat parts of requests in their errors, such as addresses with
-signatures, headers and connection strings. Errors are therefore redacted once, where they leave an
-adapter (`redacting`). The module needs no client library, because it changes errors of any class in
-place. Their class and their other attributes, such as the HTTP status, stay the same.
+Services and client libraries repeat parts of requests in their errors. Errors are therefore
+redacted once, where they leave an adapter (`redacting`), in place: their class and their other
+attributes, such as the HTTP status, stay the same.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ import functools
 import inspect
 import re
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, ParamSpec, TypeVar
 
@@ -36,9 +35,7 @@ _BASE64 = r"[\w.~+/-]"
 
 @dataclass(frozen=True, slots=True)
 class _Rule:
-    """A pattern, its replacement, and words; the pattern can only match a text that contains one of
-    the words.
-    """
+    """A pattern, which only matches a text with one of the words, and its replacement."""
 
     words: tuple[str, ...]
     pattern: re.Pattern[str]
@@ -130,9 +127,7 @@ def _clean(value: Any) -> Any:
 
 
 def _fix_texts(error: BaseException) -> None:
-    """Replace the text of an error whose class builds the text from more than the arguments, for
-    example from the body of a response.
-    """
+    """Replace the text of an error whose class builds it from more than the arguments."""
     text, form = str(error), repr(error)
     clean, clean_form = redacted(text), redacted(form)
     if (clean, clean_form) == (text, form):
@@ -155,7 +150,7 @@ def redacting(adapter: type[T]) -> type[T]:
     """Class decorator: redact the errors that leave the methods of an adapter."""
     for name, method in list(vars(adapter).items()):
         if inspect.isfunction(method) and (name == "__init__" or not name.startswith("_")):
-            wrap = redacting_call if inspect.iscoroutinefunction(method) else _wrapped
+            wrap = redacting_call if inspect.iscoroutinefunction(method) else _redacted()
             setattr(adapter, name, wrap(method))
     return adapter
 
@@ -165,22 +160,16 @@ def redacting_call(function: Callable[P, Awaitable[T]]) -> Callable[P, Coroutine
 
     @functools.wraps(function)
     async def called(*args: P.args, **kwargs: P.kwargs) -> T:
-        try:
+        with _redacted():
             return await function(*args, **kwargs)
-        except Exception as error:
-            redact(error)
-            raise
 
     return called
 
 
-def _wrapped(method: Callable[P, T]) -> Callable[P, T]:
-    @functools.wraps(method)
-    def called(*args: P.args, **kwargs: P.kwargs) -> T:
-        try:
-            return method(*args, **kwargs)
-        except Exception as error:
-            redact(error)
-            raise
-
-    return called
+@contextmanager
+def _redacted() -> Iterator[None]:
+    try:
+        yield
+    except Exception as error:
+        redact(error)
+        raise

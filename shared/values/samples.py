@@ -29,21 +29,19 @@ SAMPLE_FIELDS = ("time", "value", "entity_status")
 """The last one is left out unless the sample has a status."""
 
 METRICS_OF_A_MESSAGE_MAX = 8
-"""The most metrics in one message. Each metric is a row of up to 110 kB, and the rows of a message
-are written in one transaction. The client sends up to 1 MiB without blocking the event loop.
-"""
+"""The most metrics in one message. Each is a row of up to 110 kB, all are written in one
+transaction, and the client sends up to 1 MiB without blocking the event loop."""
 
 SAMPLES_CHARACTERS_MAX = 43_000
-"""The most characters of the samples in one message. A storage queue accepts 64 KiB, or 48 KiB of
-text that its sender encodes in base64. The rest is left for the names and the id.
-"""
+"""The most characters of the samples in one message: 48 KiB of base64 that a queue accepts, less
+the names and the id."""
 
 
 def encode_metrics(
     metrics: Iterable[Metric], further: Mapping[str, Mapping[str, Any]] = NOTHING
 ) -> list[str]:
-    """One message for each resource, or a few if its samples do not fit into one. ``further`` holds
-    further fields for the messages of a resource."""
+    """One message for each resource, or a few if its samples do not fit into one, with the
+    ``further`` fields of the resource."""
     return [
         encode_samples(each, **further.get(each[0].resource_name, {})) for each in grouped(metrics)
     ]
@@ -85,7 +83,6 @@ def grouped(metrics: Iterable[Metric]) -> Iterator[Sequence[Metric]]:
 
 
 def encode_samples(metrics: Sequence[Metric], identity: str = "", **further: Any) -> str:
-    """A message with samples of one resource."""
     first = metrics[0]
     fields = {
         **({"id": identity} if identity else {}),
@@ -102,7 +99,6 @@ def encode_samples(metrics: Sequence[Metric], identity: str = "", **further: Any
 
 
 def _time_and_value(metric: Metric) -> tuple[str | float, ...]:
-    """The time and the value, and the status if there is one."""
     value = metric.value
     return format_time(value.time), value.value, *((value.status,) if value.status else ())
 

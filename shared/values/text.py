@@ -10,26 +10,20 @@ from reprlib import Repr
 from typing import Annotated, Any, TypeVar, cast
 
 TimeText = Annotated[str, "date-time"]
-"""A time in ISO 8601 with a time zone, as JSON shows it. The annotation is the format that JSON
-Schema has for it.
-"""
+"""A time in ISO 8601 with a time zone, and the format that JSON Schema has for it."""
 DateText = Annotated[str, "date"]
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._~-]{0,99}")
 """Valid names. Names become keys of tables, which must not contain ``/``, ``?`` or ``#``."""
 
 METRIC_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._~-]{0,399}")
-"""Valid names of metrics. The shipped rules name one after a topic (up to 260 characters) and a
-subscription (up to 50).
-"""
+"""Valid names of metrics, such as of a topic (up to 260 characters) and a subscription (50)."""
 
 UUID = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 
 SHOWN_CHARACTERS_MAX = 80
 INTEGER_BITS_MAX = 10_000
-"""The most bits of an integer that is shown in digits. Larger integers are described by their size,
-because Python refuses to print very long ones.
-"""
+"""Python refuses to print very long integers, so larger ones are described by their size."""
 
 _SHORT = Repr()
 _SHORT.maxother = _SHORT.maxlong = SHOWN_CHARACTERS_MAX + 1
@@ -40,9 +34,8 @@ DETAIL_LENGTH_MAX = 300
 _REFUSED = r"\u0000-\u001f\u007f-\u009f\u2028\u2029\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069"
 _BLANK = r" \u00a0\u1680\u2000-\u200d\u202f\u205f\u2060\u3000\ufeff"
 LINE_PATTERN = rf"^[^{_REFUSED}]*[^{_REFUSED}{_BLANK}][^{_REFUSED}]*$"
-"""A line of text that is not blank, as a pattern of JSON Schema. A line contains neither control
-characters nor line or paragraph separators, and nothing that changes the direction of text.
-"""
+"""A line of text that is not blank, as a pattern of JSON Schema: no control characters, no line or
+paragraph separators, and nothing that changes the direction of text."""
 _LINE = re.compile(LINE_PATTERN)
 _ODD = re.compile(rf"[{_REFUSED}\ud800-\udfff]")
 
@@ -105,9 +98,7 @@ def zoned_time(value: object) -> datetime | None:
 
 
 def one_line(text: object, length_max: int = DETAIL_LENGTH_MAX) -> str:
-    """The text, such as the error of a client library, in one line of at most ``length_max``
-    characters.
-    """
+    """The text, such as the error of a client library, in one line of bounded length."""
     line = " ".join(str(text).split())
     return line if len(line) <= length_max else f"{line[: length_max - 1]}…"
 
@@ -119,11 +110,8 @@ def listed(names: Sequence[str], most: int) -> str:
 
 
 def quoted(value: object) -> str:
-    """The ``repr`` of a value, cut to ``SHOWN_CHARACTERS_MAX`` characters.
-
-    Only the part before the cut is generated, so that a value of any size, type and depth is cheap
-    to show and raises no error.
-    """
+    """The ``repr`` of a value, cut to ``SHOWN_CHARACTERS_MAX`` characters. Only that part is
+    generated, so a value of any size, type and depth is cheap to show and raises no error."""
     try:
         return _cut(_written(value))
     except BaseException:  # the class may be the user's own
@@ -169,8 +157,7 @@ T = TypeVar("T")
 
 def shown(kind: type[T], source: object, time: Callable[[datetime], str], **others: Any) -> T:
     """The fields of a TypedDict: from ``others``, or else the attributes of ``source`` of the same
-    names. ``time`` writes a datetime as text.
-    """
+    names. ``time`` writes a datetime as text."""
 
     def of(name: str) -> Any:
         value = others[name] if name in others else getattr(source, name)

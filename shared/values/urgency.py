@@ -7,6 +7,8 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 
 URGENT_SECONDS_MAX = 60.0
+TURN_SHARE = 0.8
+"""A request must have its turn within this share of the time limit of what it is for."""
 urgent_seconds: ContextVar[float] = ContextVar("urgent_seconds", default=0.0)
 """How long an urgent request waits for its turn at most; 0 if requests are not urgent."""
 

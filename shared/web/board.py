@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections import defaultdict
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -15,6 +14,7 @@ from uuid import uuid4
 from pydantic import ConfigDict, Field
 
 from shared.autoscaling.deciding.decide import EntryKind, LogEntry
+from shared.autoscaling.deciding.stretches import Stretch, course_of
 from shared.autoscaling.declaring import PLAN_CAPACITY_MAX, Mode
 from shared.autoscaling.errors import StateUnreadable
 from shared.autoscaling.flows import override as control
@@ -27,6 +27,7 @@ from shared.autoscaling.operating.overrides import Change, duration
 from shared.autoscaling.operating.shown import (
     DecisionEntry,
     History,
+    HistoryPoint,
     ResourceStatus,
     ResourceUnreadable,
 )
@@ -36,71 +37,28 @@ from shared.autoscaling.state import Override
 from shared.notifications.conditions import LastingCondition
 from shared.values.durations import SHORT_PATTERN
 from shared.values.news import Severity
+from shared.values.samples import format_time
 from shared.values.text import DateText
 from shared.web.given import Given, Line, Name, Time
-from shared.web.http import Refused, Reply, Request
+from shared.web.http import Refused, Reply, Request, author
 from shared.web.operation import operation
 
 POINTS_MAX = 360
-CACHED_ENTRIES_MAX = 20_000
-"""The most entries that are kept for a resource: three days of decisions every 15 s."""
+DETAILED_HOURS = 6
+"""The curves of a longer time are read as short courses, and of the entries only changes."""
+ENTRIES_MAX = 20_000
+"""The most entries that are read of a resource at a time."""
+SEARCHED_MAX = 2_000
+"""The most entries that are searched at a time among all decisions of a longer time."""
+LATER = timedelta(hours=1)
+"""How long after a change its outcome is looked for."""
+ROWS_MAX = 25
 CARDS_MAX = 2
 """If there are more resources, a table shows them, and a card only the one that is chosen."""
 MANY = 20
 """If there are more resources, what was read of each is shown for up to ``SEEN_SECONDS_MAX``."""
 SEEN_SECONDS_MAX = 30
 NEVER = (0.0, None)
-OVERLAP = timedelta(seconds=30)
-"""Entries are not always written in the order of their times, so the entries of the last moments
-are read again.
-"""
-
-
-class RecentLog:
-    """A cache of the last hours of the decision log, by resource, newest first.
-
-    The cache is kept between requests. So when the page refreshes itself, only new entries are
-    read.
-    """
-
-    def __init__(self, store: StateStore) -> None:
-        self._store = store
-        self._kept: dict[str, dict[tuple[datetime, str], LogEntry]] = defaultdict(dict)
-        self._from: dict[str, datetime] = {}
-        self._locks: dict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
-
-    async def entries(
-        self, resource_name: str, since: datetime, now: datetime | None = None
-    ) -> list[LogEntry]:
-        """The entries since ``since``, but no more than the newest CACHED_ENTRIES_MAX.
-
-        If the cache has entries that are later than ``now``, the clock was set back since. All
-        entries are then read again, because new ones may be earlier than those.
-        """
-        if now is not None and any(time > now for time, _ in self._kept[resource_name]):
-            self._kept[resource_name].clear()
-        async with self._locks[resource_name]:
-            await self._catch_up(resource_name, since)
-        cached = self._kept[resource_name].values()
-        return sorted((e for e in cached if e.time >= since), key=lambda e: e.time, reverse=True)
-
-    async def _catch_up(self, name: str, since: datetime) -> None:
-        """Keep the cache free of gaps from its start to the newest entry.
-
-        If the caller asks for an earlier start, or for a start after the newest entry, the cache is
-        emptied and all entries are read again.
-        """
-        cached, start = self._kept[name], since
-        newest = max((time for time, _ in cached), default=None)
-        if newest is not None and self._from[name] <= since <= newest:
-            start = newest - OVERLAP
-        else:
-            cached.clear()
-            self._from[name] = since
-        for each in await self._store.log(name, CACHED_ENTRIES_MAX, since=start):
-            cached[each.time, each.entry_id] = each
-        for key in sorted(cached)[: max(len(cached) - CACHED_ENTRIES_MAX, 0)]:
-            del cached[key]
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,10 +80,11 @@ class Board:
 
     resources: Mapping[str, Resource]
     store: StateStore
-    recent: RecentLog
     at_maximum_minutes: float
     panels: Mapping[str, Panel] = field(default_factory=lambda: MappingProxyType({}))
     free: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(status.AT_ONCE_MAX))
+    price: float | None = None
+    """What an instance-hour costs."""
     seen: dict[str, tuple[float, Shown]] = field(default_factory=dict)
     """Of many resources, what was read of each within the last seconds, and when."""
 
@@ -155,7 +114,21 @@ class Newest(Given):
 
 
 class HistoryHours(Given):
-    hours: float = Field(3, ge=0.01, le=72, description="how far back")
+    hours: float = Field(3, ge=0.01, le=336, description="how far back")
+    before: Time | None = Field(None, description="the end, if it is not now")
+
+
+class HistoryWanted(HistoryHours):
+    """The range of the charts, and which entries are listed below them."""
+
+    kind: str = Field("", max_length=20, description="`every`: list all; or only this kind")
+    guard: str = Field("", max_length=50, description="list only what this guard limited")
+    text: str = Field("", max_length=100, description="list only entries with this text")
+    until: Time | None = Field(None, description="list only entries from before this time")
+
+    @property
+    def filter(self) -> presenting.RowFilter:
+        return presenting.RowFilter(self.kind, self.guard, self.text, self.until)
 
 
 class OverrideGiven(Given):
@@ -261,15 +234,15 @@ class TrendSeries(TypedDict):
 @operation("GET", "resources", name="resources")
 async def all_resources(board: Board) -> list[ResourceStatus | ResourceUnreadable]:
     """Every resource: capacity, desired capacity, mode, rate per instance, metrics."""
-    return await status.read_all(board.resources.values(), board.store, board.at_maximum_minutes)
+    told = (board.at_maximum_minutes, board.price)
+    return await status.read_all(board.resources.values(), board.store, *told)
 
 
 @operation("GET", "resources/{name}", 404)
 async def resource(board: Board, path: OfResource) -> ResourceStatus:
     """One resource."""
-    return await status.read_one(
-        find(board.resources, path.name), board.store, board.at_maximum_minutes
-    )
+    told = (board.at_maximum_minutes, board.price)
+    return await status.read_one(find(board.resources, path.name), board.store, *told)
 
 
 @operation("GET", "resources/{name}/decisions", 404)
@@ -283,10 +256,16 @@ async def resource_decisions(board: Board, path: OfResource, query: Newest) -> l
 
 @operation("GET", "resources/{name}/history", 404)
 async def resource_history(board: Board, path: OfResource, query: HistoryHours) -> History:
-    """Up to 360 points of capacity and metrics."""
+    """Up to 360 points of capacity and metrics, and the newest 1,000 entries that are changes."""
     found = find(board.resources, path.name)
     snapshot = await board.store.load(found.name)
-    return history(await _entries(board, snapshot, query.hours), snapshot, query.hours)
+    read = await past(board, snapshot, query)
+    changes = [each for each in read.entries if not each.requests_nothing][: status.ENTRIES_MAX]
+    return {
+        "as_of": format_time(snapshot.read_at),
+        "points": read.points,
+        "events": [presenting.decision_entry(each) for each in changes],
+    }
 
 
 VIEWS = {"": resource, "decisions": resource_decisions, "history": resource_history}
@@ -311,9 +290,9 @@ async def override(
 ) -> OverrideSet:
     """Set or clear an override of the rules."""
     found = find(board.resources, path.name)
-    by = request.headers.get("x-ms-client-principal-name") or body.by or ""
     board.seen.pop(found.name, None)
-    entry = await control.set_override(found, body.change(by.strip(), uuid4().hex), board.store)
+    change = body.change(author(request, body.by), uuid4().hex)
+    entry = await control.set_override(found, change, board.store)
     return {"resource": found.name, "said": entry.reason}
 
 
@@ -337,7 +316,7 @@ async def overview(board: Board, resource: Resource) -> Shown:
     except StateUnreadable as error:
         return Shown({"error": str(error)}, [state_unreadable(resource.name, str(error))])
     found = conditions(resource, snapshot, board.at_maximum_minutes)
-    told = presenting.status(resource, snapshot, found)
+    told = presenting.status(resource, snapshot, found, board.price)
     load, decided = backlog_name(resource) or next(iter(resource.metrics), ""), snapshot.decided
     content = {
         "snapshot": snapshot,
@@ -352,14 +331,61 @@ async def overview(board: Board, resource: Resource) -> Shown:
     return shown
 
 
-async def card(board: Board, resource: Resource, seen: Shown, hours: float) -> Shown:
-    """The same with the charts, for which the log of the last hours is read."""
+@dataclass(frozen=True, slots=True)
+class Past:
+    """What was read of a time: entries, newest first, and courses, oldest first. ``lost`` quarters
+    of an hour have no course."""
+
+    since: datetime
+    end: datetime
+    entries: Sequence[LogEntry]
+    course: Sequence[Stretch]
+    lost: int = 0
+
+    @property
+    def points(self) -> list[HistoryPoint]:
+        seconds = (self.end - self.since).total_seconds()
+        return presenting.points(self.course, max(seconds / POINTS_MAX, 1))
+
+
+async def past(board: Board, snapshot: Snapshot, query: HistoryHours) -> Past:
+    """The log of the time that is asked for. Of a long time, only changes and courses."""
+    end = min(query.before or snapshot.read_at, snapshot.read_at)
+    name, since = snapshot.resource_name, end - timedelta(hours=query.hours)
+    if query.hours <= DETAILED_HOURS:
+        entries = await board.store.log(name, ENTRIES_MAX, since, before=query.before)
+        return Past(since, end, entries, course_of(entries))
+    part = (name, ENTRIES_MAX, since)
+    entries, (course, lost) = await asyncio.gather(
+        board.store.log(*part, before=end, changes_only=True), board.store.course(name, since, end)
+    )
+    whole = sorted([*course, *course_of(entries)], key=lambda stretch: stretch.time)
+    return Past(since, end, entries, whole, lost)
+
+
+async def card(board: Board, resource: Resource, seen: Shown, query: HistoryWanted) -> Shown:
+    """The same with the charts and the entries, for which the log is read."""
     if "error" in seen.content:
         return seen
-    snapshot = seen.content["snapshot"]
     async with board.free:
-        entries = await _entries(board, snapshot, hours)
-    more = {"history": history(entries, snapshot, hours)}
+        read = await past(board, seen.content["snapshot"], query)
+        entries = read.entries
+        if query.kind == presenting.EVERY and query.hours > DETAILED_HOURS:
+            end = min((query.until or read.end) + LATER, read.end)
+            entries = await board.store.log(resource.name, SEARCHED_MAX, read.since, before=end)
+    rows, older = presenting.rows(entries, query.filter, ROWS_MAX)
+    if older is None and len(entries) == SEARCHED_MAX:
+        older = entries[-1].time
+    changed = [each for each in read.entries if each.applies]
+    more = {
+        "points": read.points,
+        "marks": [[format_time(e.time), e.current, e.desired, e.entry_id] for e in changed],
+        "rows": rows,
+        "older": older and format_time(older),
+        "lost": read.lost,
+        "since": format_time(read.since),
+        "end": format_time(read.end),
+    }
     found = [*seen.conditions, *_unreadable(resource.name, entries)]
     return Shown(seen.content | more, sorted(found, key=lambda each: each.rank))
 
@@ -370,16 +396,6 @@ def _unreadable(name: str, entries: Sequence[LogEntry]) -> list[LastingCondition
     what = f"{name}: {len(reasons)} {many} of the decision log cannot be read"
     severity = Severity.WARNING
     return [LastingCondition(name, severity, what, r, DEPLOY, resource=name) for r in reasons[:1]]
-
-
-async def _entries(board: Board, snapshot: Snapshot, hours: float) -> list[LogEntry]:
-    now = snapshot.read_at
-    return await board.recent.entries(snapshot.resource_name, now - timedelta(hours=hours), now)
-
-
-def history(entries: Sequence[LogEntry], snapshot: Snapshot, hours: float) -> History:
-    """The charts' points and the changes of the last hours."""
-    return presenting.history(entries, snapshot.read_at, max(hours * 3600 / POINTS_MAX, 1))
 
 
 OPERATIONS = (resources, override, trends)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
@@ -16,11 +17,15 @@ from shared.ingestion.operating import presenting as view
 from shared.ingestion.ports import HubReader
 from shared.ingestion.store.events import EventStore, StoredDeadLetter
 from shared.web.given import Given, Line
+from shared.web.http import Request, author
 from shared.web.operation import operation
+
+log = logging.getLogger(__name__)
 
 LETTERS_PER_REQUEST_MAX = 100
 """The most dead letters of one request, so that it ends before the host's time limit."""
 SEQUENCE_MAX = 10**18 - 1
+BY = "who does it, for the log, unless a person is signed in"
 OF_GROUP = "only this consumer group; `GROUP~NAME` for the dead letters of a replay"
 
 
@@ -51,6 +56,10 @@ class OfPage(OfMany):
     )
 
 
+class ByPerson(OfOne):
+    by: Line | None = Field(None, description=BY)
+
+
 class Place(Given):
     partition: Line = Field(description="the partition")
     sequence: int = Field(ge=0, le=SEQUENCE_MAX, description="the sequence number of the event")
@@ -68,6 +77,10 @@ class Older(Given):
     model_config = ConfigDict(json_schema_extra={"example": {"older_than_days": 30}})
 
     older_than_days: float = Field(ge=0, le=36_500, description="only dead letters older than this")
+    limit: int = Field(
+        LETTERS_PER_REQUEST_MAX, ge=1, le=LETTERS_PER_REQUEST_MAX, description="the most"
+    )
+    by: Line | None = Field(None, description=BY)
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +118,7 @@ async def dead_letter(
     change="the event was processed; look whether the dead letter is still there",
 )
 async def dead_letter_redrive(
-    service: DeadLetterService, path: Place, query: OfOne
+    service: DeadLetterService, path: Place, query: ByPerson, request: Request
 ) -> view.DeadLetterOutcome:
     """Process one dead letter again. Of concurrent requests, only one records its outcome."""
     letters = await find(service.store, path.among(query), LETTERS_PER_REQUEST_MAX)
@@ -113,6 +126,7 @@ async def dead_letter_redrive(
         raise NotFound("there is no dead letter with this sequence number")
     outcome = await service.redriver.redrive(letters)
     await service.send_outbox(outcome.done)
+    _log("redriven", f"event {path.sequence} of {path.partition}", outcome, request, query.by)
     return view.result(outcome)
 
 
@@ -120,16 +134,25 @@ async def dead_letter_redrive(
     "POST", "dead-letters/purge", 500, change="dead letters were deleted; repeat the request"
 )
 async def dead_letters_purge(
-    service: DeadLetterService, query: OfMany, body: Older
+    service: DeadLetterService, query: OfMany, body: Older, request: Request
 ) -> view.PurgeOutcome:
-    """Delete up to 100 dead letters that are older than a given age. If ``more`` is true in the
-    reply, repeat the request.
+    """Delete up to ``limit`` dead letters that are older than a given age. If ``more`` is true in
+    the reply, repeat the request.
     """
     before = await older_than(service.store, timedelta(days=body.older_than_days))
     wanted = replace(query.wanted, failed_before=before)
-    letters = await find(service.store, wanted, LETTERS_PER_REQUEST_MAX)
+    letters = await find(service.store, wanted, body.limit)
     outcome = await purge(service.store, letters) if letters else DeadLetterResult()
-    return {**view.result(outcome), "more": len(letters) == LETTERS_PER_REQUEST_MAX}
+    _log("purged", f"older than {body.older_than_days:g} days", outcome, request, body.by)
+    return {**view.result(outcome), "more": len(letters) == body.limit}
+
+
+def _log(
+    what: str, which: str, outcome: DeadLetterResult, request: Request, by: str | None
+) -> None:
+    text = "[dead_letters_%s] %s done, %s failed, %s, by %s"
+    counts = (len(outcome.done), len(outcome.failed))
+    log.warning(text, what, *counts, which, author(request, by) or "a caller without a name")
 
 
 OPERATIONS = (dead_letters, dead_letter, dead_letter_redrive, dead_letters_purge)

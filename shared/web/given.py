@@ -136,7 +136,7 @@ def in_query(request: Request, model: type[G]) -> G:
 def in_body(request: Request, model: type[G]) -> G:
     """The fields of the JSON object in the body. Raises Refused."""
     try:
-        document = json.loads(json_body(request))
+        document = json.loads(json_body(request), parse_float=_number)
     except (ValueError, RecursionError):
         document = None
     if not isinstance(document, dict):
@@ -144,6 +144,12 @@ def in_body(request: Request, model: type[G]) -> G:
     # Pydantic accepts no lone surrogates in names, and JSON may contain them.
     named = {name.encode("utf-8", "backslashreplace").decode(): document[name] for name in document}
     return _checked("field", model, named, named)
+
+
+def _number(text: str) -> float:
+    """In JSON, 2.0 is a whole number, too."""
+    number = float(text)
+    return int(number) if number.is_integer() else number
 
 
 def json_body(request: Request) -> bytes:

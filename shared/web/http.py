@@ -56,6 +56,11 @@ class Request:
     body: bytes = b""
 
 
+def author(request: Request, given: str | None) -> str:
+    """Who sends a request: the person who is signed in, or else the name that the request gives."""
+    return (request.headers.get("x-ms-client-principal-name") or given or "").strip()
+
+
 SECURITY_HEADERS: Mapping[str, str] = MappingProxyType(
     {
         "Cache-Control": "no-store",

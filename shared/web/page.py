@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 from asyncio import gather
-from collections.abc import Awaitable, Mapping, Sequence
+from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import TypedDict
@@ -12,10 +12,12 @@ from urllib.parse import quote
 
 from pydantic import ConfigDict, Field
 
+from shared.autoscaling.deciding.decide import EntryKind
+from shared.autoscaling.deciding.guards import GUARDS
 from shared.autoscaling.flows.common import find
 from shared.notifications.conditions import SEVERITIES, LastingCondition, grouped
 from shared.values.news import Severity
-from shared.web.board import CARDS_MAX, Board, HistoryHours, Shown, card, overview
+from shared.web.board import CARDS_MAX, Board, HistoryWanted, Shown, card, overview
 from shared.web.http import SECURITY_HEADERS, Reply, in_time, json_reply
 from shared.web.operation import log_failed, operation, told
 from shared.web.rendering import render
@@ -35,7 +37,7 @@ class SettingsProblems(TypedDict):
     next_step: str
 
 
-class OfDashboard(HistoryHours):
+class OfDashboard(HistoryWanted):
     model_config = ConfigDict(extra="ignore")  # other programs add parameters to a link
 
     live: bool = Field(False, description="only the content of the page, which changes")
@@ -58,7 +60,10 @@ async def dashboard(board: Board, query: OfDashboard) -> Reply:
         "chosen": query.resource,
         "panels": {name: each.content for name, each in panels.items()},
         "attention": attention(resources, cards, panels),
-        "hours": query.hours,
+        "query": query,
+        "spent": _spent(resources.values(), board.price),
+        "kinds": list(EntryKind),
+        "guards": [guard.__name__ for guard in GUARDS],
     }
     found = [each.content for each in (*resources.values(), *parts)]
     status = 503 if all(isinstance(c, dict) and "error" in c for c in found) else 200
@@ -75,7 +80,7 @@ async def dashboard(board: Board, query: OfDashboard) -> Reply:
     policy = (
         f"default-src 'none'; connect-src 'self'; script-src 'nonce-{nonce}'; "
         f"style-src 'nonce-{nonce}'; img-src data:; "
-        "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+        "base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
     )
     return _html(status, text, policy)
 
@@ -94,7 +99,7 @@ async def _resources(
         cards = [find(declared, query.resource).name]
     elif len(seen) > CARDS_MAX:
         cards = []
-    drawn = [card(board, declared[name], seen[name], query.hours) for name in cards]
+    drawn = [card(board, declared[name], seen[name], query) for name in cards]
     reads = [_read(name, each, failed, name) for name, each in zip(cards, drawn, strict=True)]
     return seen | dict(zip(cards, await gather(*reads), strict=True)), cards
 
@@ -111,6 +116,16 @@ def attention(
     for name, panel in panels.items():
         found += [(f"#{SHOWN_IN.get(name, name)}", each) for each in panel.conditions]
     return sorted(found, key=lambda each: each[1].rank)
+
+
+def _spent(resources: Iterable[Shown], price: float | None) -> str:
+    """What all resources cost this month; empty without a price or a resource that is known."""
+    status = [each.content["status"]["spent"] for each in resources if "status" in each.content]
+    known = [each for each in status if each]
+    if price is None or not known:
+        return ""
+    month, most = (sum(each[name] for each in known) for name in ("month", "month_at_maximum"))
+    return f"≈ {month * price:,.2f} this month; at the maximum {most * price:,.2f}"
 
 
 def _worst(named: tuple[str, Shown]) -> int:

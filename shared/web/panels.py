@@ -60,7 +60,7 @@ class BreakerStatus(TypedDict):
     mode: BreakerMode
     epoch: int
     reason: str
-    changed_at: TimeText
+    changed_at: TimeText | None
     retry_at: TimeText | None
     read_at: TimeText
     errors: list[BreakerError]
@@ -89,6 +89,7 @@ def status_of(view: BreakerView, approval_url: str = "") -> BreakerStatus:
         view.breaker,
         stamp,
         breaker=view.name,
+        changed_at=view.breaker.changed_at if view.breaker.epoch else None,
         read_at=view.read_at,
         errors=[shown(BreakerError, each, stamp, since=each.bucket_start) for each in view.errors],
         backlog=[shown(PartitionBacklog, each, stamp) for each in view.backlog],

@@ -1,7 +1,6 @@
 """`App`, the object that builds each part of the app on first use and closes what it built.
 
-Each part is an attribute. A test may assign its own part, such as an in-memory adapter. The app
-then uses that part, and the test must close it.
+Each part is an attribute. A test may assign its own part, such as a twin, which it must close.
 """
 
 from __future__ import annotations
@@ -22,8 +21,9 @@ from shared.azure.retry import JitteredRetrying
 from shared.settings import Settings
 from shared.settings.connections import HOST_STORAGE, StorageConnection
 from shared.values.metering import Meter, no_meter
+from shared.values.urgency import TURN_SHARE
 from shared.wiring import checks
-from shared.wiring.scaling import TURN_SHARE, ScalingParts
+from shared.wiring.scaling import ScalingParts
 
 if TYPE_CHECKING:
     from shared.azure.budget import ArmBudget
@@ -61,10 +61,9 @@ def _part(module: str, name: str) -> Any:
 
 
 class App:
-    """All parts, by capability. The settings come from ``environ``, or from the environment of the
-    process. Parts are built without awaiting, so a cancelled function never leaves a part half
-    open. The caller must end all functions that use the app before closing it.
-    """
+    """All parts, by capability. The settings come from ``environ``, by default that of the process.
+    Parts are built without awaiting, so a cancelled function never leaves a part half open. The
+    caller must end all functions that use the app before closing it."""
 
     def __init__(
         self,
@@ -96,7 +95,6 @@ class App:
 
     @property
     def resources(self) -> Mapping[str, Resource]:
-        """The resources that scaling_rules.py declares, by name."""
         return self.checked.resources
 
     @property
@@ -184,9 +182,7 @@ class App:
         return part
 
     async def close(self) -> None:
-        """Close all parts in reverse order, even if one fails to close. After that, no part can be
-        opened.
-        """
+        """Close all parts in reverse order, even if one fails to close."""
         self._closed = True
         lines.release()
         await self._opened.aclose()

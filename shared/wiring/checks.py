@@ -52,7 +52,6 @@ class Checked:
 
     settings: Settings
     resources: Mapping[str, Resource]
-    """The resources that scaling_rules.py declares, by name."""
 
     periods: Sequence[Period] = ()
     outages: tuple[type[Exception], ...] = ()
@@ -100,8 +99,7 @@ def check(environ: Mapping[str, str] | None = None) -> Checked:
 
 
 def _wrong_entities(loaded: Settings, declared: Sequence[Resource]) -> list[str]:
-    """A problem for each queue or topic that the key of its connection does not allow. Raises
-    SettingsError."""
+    """A problem for each queue or topic that the key of its connection does not allow."""
     used = [(each.connection, each.entity) for each in sources(declared) if each.entity]
     if loaded.processing_period_hours:
         queues = (loaded.processing_queue, loaded.working_queue)
@@ -121,8 +119,7 @@ def _bus_hosts(loaded: Settings, declared: Sequence[Resource]) -> Mapping[str, s
 
 
 def handling(loaded: Settings) -> Handling | None:
-    """The user's own handling of events; None if the app's handling is used. Raises
-    SettingsError."""
+    """The user's own handling of events, if there is one. Raises SettingsError."""
     name = loaded.ingestion.handler
     if not name:
         return None
@@ -154,8 +151,7 @@ def _handling(name: str, loaded: Settings) -> Handling:
 
 
 def _attempt(all_problems: list[str], step: Callable[[], T]) -> T | None:
-    """The step's result; None if it raises. Its problems are added to ``all_problems``, so that the
-    caller can go on with the next step."""
+    """The step's result; None if it raises. Its problems are added to ``all_problems``."""
     try:
         return step()
     except SettingsError as error:
@@ -247,8 +243,7 @@ def _declared_resources(loaded: Settings, renamed: list[str]) -> Sequence[Resour
 
 def _host_json(loaded: Settings) -> list[str]:
     """A warning for each value in host.json that limits what the app does or says. Raises
-    SettingsError, also if the app could not work with it.
-    """
+    SettingsError if the app could not work with it."""
     folder = app_folder(loaded.environ)
     try:
         document = host_document(folder, loaded.environ) if folder else {}

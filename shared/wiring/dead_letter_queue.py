@@ -9,23 +9,20 @@ from datetime import UTC
 from shared.ingestion.errors import SendingFailed
 from shared.ingestion.store.events import StoredDeadLetter
 from shared.values.messages import Message, MessageSender, MessagingError
-from shared.values.redaction import redacting
+from shared.values.redaction import redacting_call
 
 
-@redacting
-class ServiceBusDeadLetters:
-    """See DeadLetterSender. A queue with duplicate detection accepts each event once within its
+@redacting_call
+async def send_dead_letters(
+    sender: MessageSender, letters: Sequence[StoredDeadLetter]
+) -> Mapping[int, str]:
+    """See SendDeadLetters. A queue with duplicate detection accepts each event once within its
     window."""
-
-    def __init__(self, sender: MessageSender) -> None:
-        self._sender = sender
-
-    async def send(self, letters: Sequence[StoredDeadLetter]) -> Mapping[int, str]:
-        try:
-            result = await self._sender.send([to_message(stored) for stored in letters])
-        except MessagingError as error:
-            raise SendingFailed(f"{type(error).__name__}: {error}") from error
-        return {refusal.position: refusal.reason for refusal in result.refused}
+    try:
+        result = await sender.send([to_message(stored) for stored in letters])
+    except MessagingError as error:
+        raise SendingFailed(f"{type(error).__name__}: {error}") from error
+    return {refusal.position: refusal.reason for refusal in result.refused}
 
 
 def id_of(stored: StoredDeadLetter) -> str:

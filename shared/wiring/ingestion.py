@@ -8,11 +8,10 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
 from secrets import token_hex
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import urlsplit
 
 from shared.autoscaling.policy import Resource
-from shared.ingestion.breaker.announcement import NotifierAnnouncer
 from shared.ingestion.breaker.approval import deployment_of
 from shared.ingestion.breaker.failure_window import TripRule
 from shared.ingestion.breaker.state import BreakerTimes
@@ -34,37 +33,33 @@ from shared.ingestion.model import Stream
 from shared.ingestion.operating import check_hub
 from shared.ingestion.operating.breaker_controller import BreakerController
 from shared.ingestion.ports import (
-    Announcer,
     ConsumptionSwitch,
     Handler,
     HubReader,
     NoSwitch,
-    OutboxSender,
     PartitionReceiver,
+    SendDeadLetters,
+    SendMessages,
 )
 from shared.ingestion.store.events import StoredDeadLetter
 from shared.settings.connections import account_of
 from shared.values.concurrency import heartbeat_every, task_runner
 from shared.values.redaction import redacting_call
 from shared.web.dead_letters_http import DeadLetterService
+from shared.wiring.dead_letter_queue import send_dead_letters
 from shared.wiring.ingestion_stores import BREAKER, IngestionStores
-
-if TYPE_CHECKING:
-    from shared.wiring.dead_letter_queue import ServiceBusDeadLetters
 
 QUEUE = "metrics"
 CONCURRENT_KEYS_MAX = 16
 """The number of partition keys of a batch whose events are processed concurrently."""
 BATCH_SECONDS_MAX = 240
-"""Half a minute below the time after which a function stops itself, which leaves time to commit.
-The last call of the handler has ended by then."""
+"""Half a minute below the time after which a function stops itself, to leave time to commit."""
 TRIGGER_CALL_SECONDS_MAX = 200
 CONCURRENT_TAILS_MAX = 4
 
 
 class IngestionParts(IngestionStores):
     async def process(self, bodies: Sequence[bytes], metadata: Any) -> None:
-        """Process a batch of the Functions trigger."""
         batch = parse_batch(bodies, metadata)
         await ingest.ingest_batch(batch.events, await self.pipeline(batch.partition_id))
 
@@ -117,21 +112,18 @@ class IngestionParts(IngestionStores):
             outages=self._app.checked.outages,
         )
         beat = heartbeat_every(BEAT_SECONDS)
-        return PartitionPipeline(consumer, self.breaker_client, self.sender, time.monotonic, beat)
+        return PartitionPipeline(consumer, self.breaker_client, self.send, time.monotonic, beat)
 
     @cached_property
     def handler_of(self) -> Callable[[Stream], Handler]:
-        """Creates the handler of a partition: the user's own handler, or the app's, which reads
-        metrics.
-        """
+        """Creates the handler of a partition: the user's own, or the app's, which reads metrics."""
         if self.handling:
             return self.handling.handler_of
         bytes_max = self.settings.event_bytes_max
         return lambda stream: MetricHandler(stream, self.metric_subscriptions, bytes_max)
 
     def _guarded(self, stream: Stream, call_seconds: float | None = None) -> Handler:
-        """The handler of a partition with its time limit. Errors of a user's handler may contain
-        secrets, and operators see them."""
+        """The handler of a partition with its time limit, and without secrets in its errors."""
         seconds = call_seconds or self.settings.handler_seconds_max
         return limited(redacting_call(self.handler_of(stream)), seconds)
 
@@ -142,9 +134,7 @@ class IngestionParts(IngestionStores):
 
     @cached_property
     def instance(self) -> str:
-        """The name of this instance, unique for each process. Failure counts are stored under this
-        name.
-        """
+        """The name of this process, under which failure counts are stored."""
         return uuid.uuid4().hex[:12]
 
     @cached_property
@@ -161,17 +151,18 @@ class IngestionParts(IngestionStores):
 
     @cached_property
     def receiver(self) -> PartitionReceiver:
-        """Reads partitions outside the Functions trigger."""
         from shared.ingestion.hub.receiver import EventHubReceiver  # noqa: PLC0415  heavy
 
         return EventHubReceiver(self.connection, self.settings.consumer_group)
 
     @cached_property
-    def sender(self) -> OutboxSender:
+    def send(self) -> SendMessages:
         from shared.azure.queues import StorageQueueSender  # noqa: PLC0415  heavy
 
         queue = self._app.open(StorageQueueSender, self._app.storage, QUEUE)
-        return outbox.OutboxQueue(lambda texts: queue.send_texts(self._app.carrying(texts)))
+        return partial(
+            outbox.send_to_queue, lambda texts: queue.send_texts(self._app.carrying(texts))
+        )
 
     @cached_property
     def tail_watch(self) -> TailWatch:
@@ -179,7 +170,6 @@ class IngestionParts(IngestionStores):
 
     @cached_property
     def effect_retention(self) -> EffectRetention:
-        """Deletes effects that are older than ``EffectsKeptDays``."""
         return EffectRetention(self.store, self.settings.effects_kept, time.monotonic)
 
     async def send_event(self, body: bytes) -> None:
@@ -192,8 +182,6 @@ class IngestionParts(IngestionStores):
 
     @property
     def redriver(self) -> Redriver:
-        """Handles the events of dead letters again."""
-
         outages = self._app.checked.outages
         return Redriver(self.store, self.hub, self._guarded, self._app.retry, outages)
 
@@ -203,25 +191,20 @@ class IngestionParts(IngestionStores):
         return DeadLetterService(self.store, self.hub, self.redriver, self.send_redriven)
 
     async def send_redriven(self, letters: Sequence[StoredDeadLetter]) -> None:
-        """Send the messages that redriven dead letters left in the outbox.
-
-        The process that redrives them must call this, because no other process sends these
-        messages.
-        """
+        """Send the messages that redriven dead letters left in the outbox. No other process
+        does."""
         for stream in {stored.stream for stored in letters}:
             numbers = [stored.letter.sequence for stored in letters if stored.stream == stream]
             leases = outbox.OutboxLeases(dict.fromkeys(numbers, 0))
-            await outbox.send_messages(stream, self.store, self.sender, leases)
+            await outbox.send_messages(stream, self.store, self.send, leases)
 
-    def dead_letter_queue(self, connection: str, queue: str) -> ServiceBusDeadLetters:
+    def dead_letter_queue(self, connection: str, queue: str) -> SendDeadLetters:
         """Sends dead letters to a Service Bus queue."""
         from shared.wiring.batch_sender import batch_sender  # noqa: PLC0415  heavy to import
-        from shared.wiring.dead_letter_queue import ServiceBusDeadLetters  # noqa: PLC0415  heavy
 
         service_bus = self._app.settings.service_bus(connection)
-        return ServiceBusDeadLetters(
-            self._app.open(batch_sender, service_bus, queue, self._app.now)
-        )
+        sender = self._app.open(batch_sender, service_bus, queue, self._app.now)
+        return partial(send_dead_letters, sender)
 
     # --- the circuit breaker ------------------------------------------------------------------
 
@@ -231,7 +214,7 @@ class IngestionParts(IngestionStores):
         return BreakerClient(
             self.instance,
             self.breaker_store,
-            self.announcer,
+            partial(self.breaker_controller.announce, self._app.notifications.notifier),
             breaker.part(TripRule),
             breaker.part(BreakerTimes),
             time.monotonic,
@@ -240,7 +223,7 @@ class IngestionParts(IngestionStores):
     @cached_property
     def breaker_controller(self) -> BreakerController:
         """The service behind the HTTP endpoints of the circuit breaker."""
-        breaker, app_url = self.settings.breaker, self._app.settings.notifications.app_url
+        breaker = self.settings.breaker
         return BreakerController(
             name=BREAKER,
             deployment=self.deployment,
@@ -251,7 +234,7 @@ class IngestionParts(IngestionStores):
             stream_of=self.stream,
             keys=[each.encode() for each in breaker.approval_keys],
             valid_for=breaker.approval_valid_for,
-            app_url=app_url or self._own_address,
+            app_url=self._app.notifications.app_url,
             times=breaker.part(BreakerTimes),
         )
 
@@ -265,23 +248,6 @@ class IngestionParts(IngestionStores):
             host = urlsplit(storage.table_url).hostname or ""
             store = account_of(storage) or host.partition(".")[0]
         return deployment_of(hub.namespace, hub.hub, self.settings.consumer_group, store)
-
-    @property
-    def _own_address(self) -> str:
-        """The address of the app in Azure, from the host name in the environment; empty
-        elsewhere."""
-        host = self._app.settings.environ.get("WEBSITE_HOSTNAME", "")
-        return f"https://{host}" if host else ""
-
-    @cached_property
-    def announcer(self) -> Announcer:
-        notifier, link_of = self._app.notifications.notifier, self.breaker_controller.link_of
-        announcer = NotifierAnnouncer(notifier, BREAKER, link_of)
-        if not self.settings.breaker.disables_app:
-            return announcer
-        from shared.ingestion.hub.consumption_switch import SwitchingAnnouncer  # noqa: PLC0415  heavy
-
-        return SwitchingAnnouncer(announcer, self.switch)
 
     @cached_property
     def switch(self) -> ConsumptionSwitch:

@@ -1,9 +1,4 @@
-"""Builds the stores of ingestion: all in the database if one is configured, otherwise all in
-tables.
-
-So ingestion with a database needs no tables of the storage account, and ingestion without a
-database needs only the storage account.
-"""
+"""Builds the stores of ingestion: in the database if one is configured, or else in tables."""
 
 from __future__ import annotations
 
@@ -23,8 +18,7 @@ if TYPE_CHECKING:
     from shared.ingestion.store.sql_engine import Sql
 
 BREAKER = "metric_ingest"
-"""The name of the event hub's circuit breaker, which is the name of the function that it protects.
-"""
+"""The name of the event hub's circuit breaker, after the function that it protects."""
 
 
 class IngestionStores(Parts):
@@ -61,14 +55,11 @@ class IngestionStores(Parts):
 
     @cached_property
     def store_alone(self) -> EventStore:
-        """The same store without the user's tables, for replays, which must not change these
-        tables.
-        """
+        """The same without the user's tables, which replays must not change."""
         return EventStore(self.rows)
 
     @cached_property
     def breaker_store(self) -> BreakerStore:
-        """The state of the circuit breaker around the event hub."""
         return BreakerStore(self.rows, BREAKER, self._app.meter)
 
     @cached_property

@@ -71,7 +71,6 @@ class NightlyParts(Parts):
 
     @cached_property
     def trends(self) -> TableTrends:
-        """The trends that the job wrote."""
         from shared.trends.store.trends import TableTrends  # noqa: PLC0415  heavy to import
 
         return self._app.open(TableTrends, self._app.storage)
@@ -90,14 +89,12 @@ class NightlyParts(Parts):
 
 @dataclass(frozen=True)
 class JobRecompute:
-    """Implements `Recompute`: requests a run of the nightly job for each date of a data set. A data
-    set without a job is only logged.
-    """
+    """Requests runs of the nightly job for a data set. One without a job is only logged."""
 
     parts: NightlyParts
 
     async def recompute(self, work: DatasetWork) -> None:
-        """Store the demand for a run. The run itself may start later."""
+        """See Recompute. The run itself may start later."""
         settings, parts = self.parts.settings, self.parts
         if not settings.submitter or work.dataset not in settings.datasets:
             extra = {"action": "recompute", "dataset": work.dataset, "period": work.label}

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import cached_property
 from typing import TYPE_CHECKING
+from urllib.parse import urlencode
 
 from shared.autoscaling.flows import notify
 from shared.ingestion.breaker.announcement import closing_news
@@ -15,6 +16,7 @@ from shared.notifications.ports import NotificationStore, Notifier, Observed, So
 from shared.notifications.selection import NotificationIntervals
 from shared.sampling.verdict import LOST
 from shared.trends.nightly.trend_news import trend_notices
+from shared.values.news import News, stamp
 from shared.wiring.ingestion_stores import BREAKER
 from shared.wiring.parts import Parts
 
@@ -22,12 +24,30 @@ if TYPE_CHECKING:
     from shared.notifications.notifiers import Webhook
 
 TREND_DAYS = timedelta(days=7)
+AROUND = timedelta(minutes=30)
 
 
 class NotificationParts(Parts):
     async def send_due(self) -> None:
         """Send the notifications that are due."""
-        await flow.send_due_notifications(self.sources, self.store, self.notifier, self.intervals)
+        parts = (self.sources, self.store, self.notifier, self.intervals)
+        await flow.send_due_notifications(*parts, self.link_of)
+
+    @property
+    def app_url(self) -> str:
+        """The address of the app. Without the setting, that in Azure, from the host name in the
+        environment; empty elsewhere."""
+        host = self._app.settings.environ.get("WEBSITE_HOSTNAME", "")
+        return self._app.settings.notifications.app_url or (f"https://{host}" if host else "")
+
+    def link_of(self, news: News) -> str:
+        """The page with the hour around the news; empty without an address of the app."""
+        name, address = news.subject.partition("/")[0], self.app_url
+        if not address:
+            return ""
+        before = {"hours": 1, "before": stamp(news.time + AROUND)}
+        query = {"resource": name, **before} if name in self._app.resources else {}
+        return f"{address}/api/dashboard{'?' if query else ''}{urlencode(query)}"
 
     @cached_property
     def notifier(self) -> Notifier:
@@ -38,7 +58,7 @@ class NotificationParts(Parts):
 
     @property
     def deployment(self) -> str:
-        """The name in notifications. In Azure, the default is that of the app, and of its slot."""
+        """The name in notifications: in Azure by default that of the app, and of its slot."""
         names = map(self._app.settings.environ.get, ("WEBSITE_SITE_NAME", "WEBSITE_SLOT_NAME"))
         site, slot = ((name or "").strip() for name in names)
         own = f"{site}-{slot}" if site and slot.lower() not in ("", "production") else site
@@ -84,8 +104,7 @@ class NotificationParts(Parts):
         return Observed([news] if news else [])
 
     async def _dead_letters(self, since: datetime, _now: datetime) -> Observed:
-        store = self._app.ingestion.store
-        return Observed(await event_news.news_since(store, store, since))
+        return Observed(await event_news.news_since(self._app.ingestion.store, since))
 
     async def hub(self, *_: datetime, seconds_max: float | None = None) -> Observed:
         """The partitions of the event hub that wait for an operator."""
@@ -95,8 +114,6 @@ class NotificationParts(Parts):
         return event_news.of_hub(ingestion.connection.hub, group, backlogs)
 
     async def _trends(self, _since: datetime, now: datetime) -> Observed:
-        """Looks back several days, because verdicts are written by a later nightly run, and again
-        after late data.
-        """
+        """Looks back several days, because verdicts are written by later nightly runs."""
         lost = await self._app.nightly.trends.since((now - TREND_DAYS).date(), LOST)
         return Observed(list(trend_notices(lost)))

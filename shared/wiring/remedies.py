@@ -44,8 +44,7 @@ def remedy(text: str) -> str:
 
 def with_remedy(text: str, place: str = "") -> str:
     """The text on one line, with its remedy if one is known. ``place`` is where it happened, if the
-    text does not say that.
-    """
+    text does not say that."""
     line = " ".join(text.split())
     advice = remedy(f"{place}: {line}")
     return f"{line.rstrip('.')}. {advice}" if advice else line

@@ -25,13 +25,10 @@ SECRET = re.compile("key|secret|token|passw|pwd|connection", re.IGNORECASE)
 
 
 def rules_version(environ: Mapping[str, str]) -> str:
-    """The version of the rules in this process, which must have been imported.
-
-    The hash covers scaling_rules.py and the modules of the app's folder that it imports, the
-    settings of the default rules, and the settings that the source code names. Line endings do not
-    matter. Secrets are left out, because they might be guessed from the hash. Azure sets
-    WEBSITE_SITE_NAME for each deployed app, so without it the version is a local one.
-    """
+    """The version of the rules in this process, which must have been imported: a hash of
+    scaling_rules.py, the modules of the app's folder that it imports, the settings of the default
+    rules, and the settings that the source code names. Line endings do not matter. Secrets are left
+    out, because they might be guessed from the hash. Outside Azure, the version is a local one."""
     sources, texts = _sources()
     defaults = dict.fromkeys(texts & environ.keys(), "")
     defaults |= {each.name: each.default for each in settings_of(SingleResource, RuleSettings)}

@@ -30,9 +30,7 @@ from shared.wiring.remedies import with_remedy
 log = logging.getLogger(__name__)
 
 TAIL_SECONDS = 60.0
-"""Seconds between two checks of the ends of the owned partitions. The timer of the function app has
-the same interval.
-"""
+"""The interval of checks of the ends of the owned partitions, as of the timer of the app."""
 
 
 class Runner:
@@ -134,7 +132,6 @@ class Runner:
             log.warning("[balancing_failed] %s", with_remedy(text))
 
     def _log_reason(self, reason: str) -> None:
-        """A reason that repeats is logged once."""
         if reason != self._reason:
             log.info("[balancing] %s", reason)
         self._reason = reason

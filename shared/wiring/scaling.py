@@ -24,10 +24,9 @@ from shared.autoscaling.sources import Services
 from shared.autoscaling.state import ScalingState
 from shared.settings.connections import ArmNamespace, ServiceBusConnection
 from shared.values.measurements import MetricValue
+from shared.values.urgency import TURN_SHARE
 from shared.wiring.parts import Parts
 
-TURN_SHARE = 0.8
-"""A request must have its turn within this share of the time limit of what it is for."""
 CONFIRMATIONS_MAX = 8
 """The most messages at a time that wait for readings of plans, so that others are not delayed."""
 SEND_SECONDS_MAX = 20

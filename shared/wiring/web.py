@@ -11,7 +11,7 @@ from shared.ingestion.operating import stream_account
 from shared.ingestion.operating.event_news import of_letters
 from shared.trends.nightly.trend_news import trend_conditions
 from shared.web import panels
-from shared.web.board import Board, Panel, RecentLog, Shown, cached
+from shared.web.board import Board, Panel, Shown, cached
 from shared.web.samples_http import SampleReceiver
 from shared.wiring.parts import Parts
 
@@ -32,7 +32,9 @@ class WebParts(Parts):
             panels_by_name["hub"] = cached(self.hub, HUB_CACHED_SECONDS)
         store = self._app.scaling.store
         minutes = self._app.settings.notifications.at_maximum_minutes
-        return Board(self._app.resources, store, RecentLog(store), minutes, panels_by_name)
+        price = self._app.settings.price_per_instance_hour
+        parts = (self._app.resources, store, minutes, panels_by_name)
+        return Board(*parts, price=price)
 
     @property
     def sample_receiver(self) -> SampleReceiver:

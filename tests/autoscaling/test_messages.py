@@ -26,7 +26,7 @@ from shared.autoscaling.messages import (
 from shared.autoscaling.messages import split as messages_in
 from shared.autoscaling.state import EPOCH_MAX, ScaleAction
 from shared.ingestion.decoding.decode import decode
-from shared.ingestion.decoding.readings import Decoded, DecodedReading, to_effect
+from shared.ingestion.decoding.readings import Decoded, to_effect
 from shared.ingestion.model import Stream, split
 from shared.values.measurements import DISABLED, Metric, MetricValue
 from shared.values.samples import (
@@ -152,13 +152,9 @@ def test_only_version_3_is_for_many_resources(version: object) -> None:
 @pytest.mark.parametrize(
     ("readings", "message", "metrics"),
     [
-        ([DecodedReading("plan-1", "backlog", NOW, 5)], ONE, (metric(5),)),
+        ((metric(5),), ONE, (metric(5),)),
         (
-            [
-                DecodedReading("plan-1", "backlog", ago(60), 5),
-                DecodedReading("plan-1", "other", NOW, 7),
-                DecodedReading("plan-1", "backlog", NOW, 6),
-            ],
+            (metric(5, 60), metric(7, name="other"), metric(6)),
             MANY,
             (metric(5, 60), metric(6), metric(7, name="other")),
         ),
@@ -166,9 +162,9 @@ def test_only_version_3_is_for_many_resources(version: object) -> None:
     ids=["a single sample keeps the form of older versions", "samples of one resource"],
 )
 def test_the_samples_of_one_resource_form_one_message(
-    readings: Sequence[DecodedReading], message: dict[str, Any], metrics: tuple[Metric, ...]
+    readings: tuple[Metric, ...], message: dict[str, Any], metrics: tuple[Metric, ...]
 ) -> None:
-    (written,) = to_effect(STREAM, 7, Decoded(tuple(readings))).messages
+    (written,) = to_effect(STREAM, 7, Decoded(readings)).messages
     assert json.loads(written.body) == message
     assert decode_samples(json.dumps(message)) == Samples("plan-1", metrics)
 
@@ -178,7 +174,7 @@ def test_outbox_rows_of_an_older_version_are_sent() -> None:
     assert [decode_samples(each).metrics for each in rows] == [(metric(5),)] * 2
 
 
-def texts_of(readings: Sequence[DecodedReading]) -> list[str]:
+def texts_of(readings: Sequence[Metric]) -> list[str]:
     """The messages as they are put into the queue, each small enough for it."""
     effect = to_effect(STREAM, 7, Decoded(tuple(readings)))
     texts = [text for message in effect.messages for text in split(message.body)]
@@ -194,18 +190,17 @@ def test_an_event_of_11900_readings_becomes_a_few_messages_with_the_samples_that
         texts = texts_of(each)
         assert len(texts) <= 3
         times = {metric.value.time for text in texts for metric in decode_samples(text).metrics}
-        assert times == {reading.time for reading in readings[-SAMPLES_KEPT_MAX:]}
+        assert times == {reading.value.time for reading in readings[-SAMPLES_KEPT_MAX:]}
     assert to_effect(STREAM, 7, Decoded(readings, 5)).ignored == 5 + 11_900 - SAMPLES_KEPT_MAX
 
 
 def test_all_readings_of_many_metrics_and_resources_are_sent() -> None:
     readings = [
-        DecodedReading(f"plan-{n % 3}", f"{'long' * 20}-{n % 119}", ago(n / 1000), n / 7)
+        Metric(f"plan-{n % 3}", f"{'long' * 20}-{n % 119}", MetricValue(ago(n / 1000), n / 7))
         for n in range(9000)
     ]
     metrics = [metric for text in texts_of(readings) for metric in decode_samples(text).metrics]
-    expected = [Metric(r.resource_name, r.name, MetricValue(r.time, r.value)) for r in readings]
-    assert Counter(metrics) == Counter(expected)
+    assert Counter(metrics) == Counter(readings)
 
 
 # --- what is read ---

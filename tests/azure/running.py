@@ -137,7 +137,7 @@ class App:
         parts.scaling.control, parts.scaling.reader = self.control, self.reader
         self.metrics, self.actions = MemoryQueueSender(), MemoryQueueSender()
         parts.scaling.metrics_queue, parts.scaling.actions_queue = self.metrics, self.actions
-        parts.ingestion.sender, parts.ingestion.hub = self.queue, MemoryHubReader(ids=("3",))
+        parts.ingestion.send, parts.ingestion.hub = self.queue.send, MemoryHubReader(ids=("3",))
         parts.nightly.submitter = self.submitter
         parts.nightly.inputs = self.inputs = MemoryInputs({SET: {}})
         parts.notifications.store = MemoryNotificationStore(self.clock)

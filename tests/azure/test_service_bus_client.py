@@ -1,29 +1,16 @@
-"""How errors of the Service Bus client, and batches that it rejects, become outcomes."""
+"""How errors of the Service Bus client become outcomes."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import pytest
-from azure.servicebus import ServiceBusMessageBatch
 from azure.servicebus import exceptions as client
 
 from shared.azure.refusals import Access
-from shared.messaging.encoder import encode_all
-from shared.messaging.filling import fill_by_add_message
 from shared.messaging.link import not_opened, outcome_of
-from shared.messaging.model import Batch, BatchLimits, EncodedMessage
-from shared.messaging.packing import build_request
-from shared.messaging.send_state import (
-    BatchRefused,
-    Disconnected,
-    RetryBudget,
-    ServerBusy,
-    SizeExceeded,
-    advance,
-    begin,
-)
-from shared.values.messages import LinkFailed, Message, Order
+from shared.messaging.send_state import BatchRefused, Disconnected, ServerBusy, SizeExceeded
+from shared.values.messages import LinkFailed
 
 ACCESS = Access("queue jobs of bus.example", "Azure Service Bus Data Sender")
 THROTTLED = (
@@ -94,28 +81,3 @@ def test_a_condition_that_blames_the_messages_is_certain(
     assert isinstance(outcome_of(error, ACCESS, condition), BatchRefused) is closed
     error._condition = condition
     assert isinstance(outcome_of(error, ACCESS), BatchRefused) is refused
-
-
-def batch_of(encoded: list[EncodedMessage]) -> Batch:
-    return Batch(encoded, sum(item.size_bytes for item in encoded))
-
-
-def test_a_client_that_encodes_messages_larger_than_expected_reports_by_how_much() -> None:
-    encoded = [
-        item._replace(size_bytes=item.size_bytes - 20)  # as another version might encode
-        for item in encode_all([Message(bytes(400), f"m{n}") for n in range(20)], 0)
-    ]
-    outcome = fill_by_add_message(ServiceBusMessageBatch(4096), batch_of(encoded))
-    assert outcome == SizeExceeded(header_bytes=20)
-    assert fill_by_add_message(ServiceBusMessageBatch(4096), batch_of(encoded[:8])) is None
-    sending = begin(build_request(encoded), BatchLimits(4096), Order.KEPT)
-    retried = advance(sending, outcome, RetryBudget())
-    for chunk in retried.chunks:
-        chosen = [encoded[position] for position in chunk.positions]
-        assert fill_by_add_message(ServiceBusMessageBatch(4096), batch_of(chosen)) is None
-
-
-def test_a_client_that_accepts_no_message_at_all_reports_no_header_size() -> None:
-    encoded = encode_all([Message(bytes(5000), "m")], 0)
-    outcome = fill_by_add_message(ServiceBusMessageBatch(4096), batch_of(encoded))
-    assert outcome == SizeExceeded(header_bytes=0)

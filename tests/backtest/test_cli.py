@@ -149,6 +149,20 @@ def test_learning_the_throughput_costs_little_more_than_a_given_one(
     assert counted["arena"]["metrics"] == {"demo-demo-backlog": "backlog", "finished": "finished"}
 
 
+def test_the_report_has_money_if_a_price_is_given_or_set(
+    backtest: CommandLine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    options = (backtest.trace([20] * 60), "--rules", SHIPPED_RULES, "--instance-rate", 12)
+    assert "money" not in backtest.run(*options)[1]
+    _, given, _ = backtest.run(*options, "--price", 0.5)
+    monkeypatch.setenv("PricePerInstanceHour", "0.5")
+    _, set_, _ = backtest.run(*options)
+    assert given == set_
+    clairvoyant = next(line for line in given.splitlines() if line.startswith("clairvoyant"))
+    hours, money = clairvoyant.split()[4], clairvoyant.split()[-1]
+    assert float(money) == pytest.approx(float(hours) / 2, abs=0.3)
+
+
 def test_the_backlog_can_be_limited_to_one_of_several_metrics(backtest: CommandLine) -> None:
     rules = backtest.file("rules.py", TWO_BACKLOGS)
     options = (backtest.trace([20] * 30), "--rules", rules, "--instance-rate", 12)
@@ -157,6 +171,7 @@ def test_the_backlog_can_be_limited_to_one_of_several_metrics(backtest: CommandL
     one = backtest.json(*options, "--backlog-metric", "more")
     assert one["arena"]["metrics"] == {"jobs": "0", "more": "backlog"}
     assert not any("whole backlog" in notice for notice in one["trace"]["notices"])
+    assert one["policies"]["original"]["J"] == both["policies"]["original"]["J"]
 
 
 PLAN_ID = (

@@ -35,7 +35,7 @@ from shared.ingestion.store.tables import TableRows
 from shared.settings.connections import StorageConnection
 from shared.values.measurements import CAPACITY_METRIC, Metric, MetricValue
 from shared.web import http, panels
-from shared.web.board import Board, RecentLog, Shown
+from shared.web.board import Board, Shown
 from shared.wiring.app import App
 from tests.bindings.test_functions_and_keys import DECLARED, EVERYTHING
 from tests.builders import NOW, as_message, encode_metric
@@ -63,7 +63,7 @@ async def install_twins(app: App) -> None:
     for built in ("ingestion", "web"):
         vars(app).pop(built, None)
     ingestion, hub = app.ingestion, MemoryHubReader(ids=(PARTITION,))
-    ingestion.hub, ingestion.sender = hub, Sender()
+    ingestion.hub, ingestion.send = hub, Sender().send
     app.scaling.samples_queue = MemoryQueueSender()
     letters = MemoryIngestionStore(lambda: NOW)
     ingestion.store = letters
@@ -81,7 +81,7 @@ async def install_twins(app: App) -> None:
         return Shown(panels.trends(days()))
 
     shown = {"trends": trends, "breakers": app.web.breakers, "dead-letters": app.web.dead_letters}
-    app.web.board = Board({PLAN: DECLARED}, store, RecentLog(store), 30, shown)
+    app.web.board = Board({PLAN: DECLARED}, store, 30, shown)
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,7 +238,7 @@ def test_every_operation_answers_in_time_while_storage_is_frozen(
             ingestion.breaker_store = BreakerStore(TableRows(storage), BREAKER)
             api.app.scaling.samples_queue = FrozenQueue()
             shown: Any = dict.fromkeys(api.app.web.board.panels, lambda: store.load(PLAN))
-            api.app.web.board = Board({PLAN: DECLARED}, store, RecentLog(store), 30, shown)
+            api.app.web.board = Board({PLAN: DECLARED}, store, 30, shown)
 
         async def thaw() -> None:
             stores: list[Any] = [api.app.ingestion.store, api.app.ingestion.breaker_store]

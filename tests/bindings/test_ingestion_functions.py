@@ -84,7 +84,7 @@ class App:
     def install_in(self, module: ModuleType) -> None:
         """Replace the adapters of the module's app with the in-memory ones."""
         self.module, parts = module, module.app.ingestion
-        parts.hub, parts.sender, parts.store = self.hub, self, self.store
+        parts.hub, parts.send, parts.store = self.hub, self.send, self.store
         parts.breaker_store = self.breakers
         module.app.notifications.notifier = self
 
@@ -210,7 +210,7 @@ async def test_a_configured_database_stores_all_results_of_ingestion(
 ) -> None:
     url = f"sqlite:///{tmp_path}/ingestion.db"
     app.module = imported(monkeypatch, {**ENVIRON, "IngestionDatabaseUrl": url})
-    app.parts.sender, app.parts.hub = app, app.hub
+    app.parts.send, app.parts.hub = app.send, app.hub
     for _ in range(2):
         await app.deliver(*batch(own(5), b"nonsense"))
     assert len(app.sent) == 1

@@ -17,7 +17,7 @@ from local.demo.hosted_app import hosted_app
 from local.demo.system import APP_DIR
 from local.functions_host.host import FunctionsHost
 from local.twins.autoscaling import MemoryStateStore
-from shared.web.board import Board, Panel, RecentLog, Shown
+from shared.web.board import Board, Panel, Shown
 from tests.bindings.test_ingestion_functions import ENVIRON
 from tests.builders import NOW, resource
 
@@ -57,7 +57,7 @@ def panel(secret: str) -> Panel:
 def board() -> Board:
     store = MemoryStateStore(lambda: NOW)
     panels = {name: panel(secret) for name, secret in SECRETS.items()}
-    return Board({name: resource(name) for name in RESOURCES}, store, RecentLog(store), 30, panels)
+    return Board({name: resource(name) for name in RESOURCES}, store, 30, panels)
 
 
 @pytest.fixture

@@ -228,7 +228,7 @@ async def test_a_message_that_ingestion_sends_continues_its_trace(
     sample = encode_metric(metric(5.0))
     with app.module.app.tracer.span("metric_ingest"):
         sent = [OutboxMessage("1", sample), OutboxMessage("2", "7"), OutboxMessage("3", "{}")]
-        await app.module.app.ingestion.sender.send(sent)
+        await app.module.app.ingestion.send(sent)
     (span,) = spans.named("metric_ingest")
     (carried,) = traceparents(texts[0])
     assert carried.split("-")[2] == f"{span.context.span_id:016x}"

@@ -271,7 +271,7 @@ async def test_send_reading_sends_an_event_that_the_app_can_decode(rig: Rig) -> 
     (event,) = (await reader.read_back(stream, Span(last, last))).events
     assert event.body.decode() == json.loads(out)["event"]
     (reading,) = decode(event.body, MetricSubscriptions(frozenset({("shop", "load")}))).readings
-    assert (reading.value, reading.time) == (42.5, datetime(2026, 3, 1, 12, tzinfo=UTC))
+    assert (reading.value.value, reading.value.time) == (42.5, datetime(2026, 3, 1, 12, tzinfo=UTC))
     for number in ("nan", "1e400"):
         assert (await rig.main(*words, number))[0] == WRONG
         assert "which JSON cannot hold" in rig.told

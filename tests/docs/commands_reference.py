@@ -44,6 +44,7 @@ TEXT = """# Commands
 | `python -m local.amqp_broker` | runs a stand-in of Service Bus; `--queue NAME` |
 | `python -m local.http_reference` | writes `docs/http.md` and `docs/openapi.json` |
 | `python -m backtest` | replays traffic through the rules: [backtest](backtest.md) |
+| `python -m backtest what-if` | says [what other rules would have done](backtest.md#what-if) |
 | `python -m backtest tune` | [fits the numbers of a policy](policies.md#fit-the-numbers) |
 | `python -m backtest audit` | says what a plan in Azure cost: [migrating](migrating.md#1-audit-nothing-is-deployed) |
 | `python -m backtest import-autoscale` | [converts an autoscale setting](migrating.md#convert-a-setting) |

@@ -202,6 +202,7 @@ INCOMPLETE = {
         *("shared send-messages", "shared dead-letters purge", "backtest tune"),
         *(
             "backtest audit",
+            "backtest what-if",
             "backtest import-autoscale",
             "spark_jobs.event_trends",
             "tests.upgrades",

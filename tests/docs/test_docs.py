@@ -197,7 +197,7 @@ def test_the_hub_takes_the_sample_on_the_page_about_messages() -> None:
     example = json_blocks(page)[0]
     for body in (example, f"[{example}]", example + example):
         reading = decode(body.encode(), subscriptions_of([pushed])).readings[-1]
-        assert (reading.name, reading.value) == ("orders", 42)
+        assert (reading.name, reading.value.value) == ("orders", 42)
 
 
 def test_the_app_reads_each_message_on_the_page_about_messages() -> None:

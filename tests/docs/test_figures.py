@@ -8,10 +8,10 @@ from tests.docs.test_docs import README, ROOT
 
 RECORD = (ROOT / "docs" / "adr" / "0005-default-policy.md").read_text(encoding="utf-8")
 ROWS = {
-    "default policy, told how fast an instance works": "rate given",
-    "default policy, learning it from the backlog": "**backlog alone**",
-    "a model of KEDA, told": "KEDA, rate given",
-    "a model of Azure Monitor autoscale, told": "Azure Monitor's model, rate given",
+    "default policy, rate given": "rate given",
+    "default policy, rate learned from the backlog": "**backlog alone**",
+    "model of KEDA, rate given": "KEDA, rate given",
+    "model of Azure Monitor autoscale, rate given": "Azure Monitor's model, rate given",
 }
 
 

@@ -17,7 +17,7 @@ from typing import Protocol, TypeVar
 import pytest
 
 from local.twins.rows import MemoryRows
-from shared.ingestion.errors import CommitRefused, RowChanged
+from shared.ingestion.errors import RowChanged
 from shared.ingestion.store.breakers import BreakerStore
 from shared.ingestion.store.events import EventStore, WriteInTransaction
 from shared.ingestion.store.owners import OwnershipStore
@@ -48,7 +48,7 @@ async def wins(write: Awaitable[object]) -> bool:
     """Whether a conditional write is not refused."""
     try:
         await write
-    except (CommitRefused, RowChanged):
+    except RowChanged:
         return False
     return True
 

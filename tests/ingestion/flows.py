@@ -82,7 +82,7 @@ class BreakerRig:
         self.foreign: set[int] = set()
         rule = TripRule(failures_max=5, failure_ratio_max=None)
         times = BreakerTimes(break_seconds=30, probe_events=2)
-        self.breaker = BreakerClient("i1", self.breakers, self, rule, times, self.passed)
+        self.breaker = BreakerClient("i1", self.breakers, self.announce, rule, times, self.passed)
         self.lines: dict[str, PartitionPipeline] = {}
         self.watch = TailWatch(task_runner(4))
 
@@ -106,7 +106,9 @@ class BreakerRig:
     def new_line(self, partition_id: str = "0", seconds_max: float = math.inf) -> PartitionPipeline:
         stream = replace(STREAM, partition_id=partition_id)
         made = consumer(self.store, self.hub, self._handle_now, stream, Writer("i1"))
-        return PartitionPipeline(made, self.breaker, self, self.passed, self.beside, seconds_max)
+        return PartitionPipeline(
+            made, self.breaker, self.send, self.passed, self.beside, seconds_max
+        )
 
     async def _handle_now(self, event: Event) -> Effect:
         return await self.handle(event)  # a test may have replaced it

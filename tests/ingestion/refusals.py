@@ -8,6 +8,7 @@ effects that fit into no transaction or no queue.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from copy import copy
 from itertools import count
 
 from sqlalchemy import BigInteger, CheckConstraint, Column, Connection, MetaData, Table, Text
@@ -19,14 +20,7 @@ from local.twins.rows import MemoryRows
 from shared.ingestion.errors import BadEvent, RowRefused
 from shared.ingestion.events.accounting import Writer
 from shared.ingestion.events.process_batch import Consumer
-from shared.ingestion.model import (
-    Effect,
-    Event,
-    FailureKind,
-    OutboxMessage,
-    Stream,
-    message_id,
-)
+from shared.ingestion.model import Effect, Event, FailureKind, OutboxMessage, Stream, message_id
 from shared.ingestion.store.events import EventStore
 from shared.ingestion.store.rows import CommitLimits
 from shared.values.concurrency import task_runner
@@ -85,17 +79,17 @@ def reader(stream: Stream, store: EventStore, txid: str) -> Consumer:
     async def handle(event: Event) -> Effect:
         return effect_of(stream, event.sequence, event.body.decode())
 
-    numbers = count()
+    numbers, limited = count(), copy(store)
+    limited.limits = CommitLimits(ROWS_MAX)
     return Consumer(
         stream,
         Writer("reader"),
-        store,
+        limited,
         MemoryHubReader(),
         handle,
         thrice,
         task_runner(4),
         lambda: f"{txid}.{next(numbers)}",
-        CommitLimits(ROWS_MAX),
     )
 
 

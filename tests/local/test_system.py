@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -162,7 +163,9 @@ async def test_a_first_hour_is_told_nothing_and_shows_what_it_has_learned(tmp_pa
     assert "not known yet: thresholds decide" in shown
     estimate = RateEstimate(RateSource.BACKLOG, 28.91, 20, 0.4)
     shown = rendered(draw(system, [], [], estimate))
-    assert "28.9 a minute, estimated from the backlog ± 40%, not sure yet" in shown
+    assert "28.91 a minute, estimated from the backlog ± 40%, not sure yet" in shown
+    replayed = rendered(draw(replace(system, first_hour=False), [], [], estimate))
+    assert "0.4818 a minute" in replayed, "in minutes of the trace, as the arrivals"
 
 
 def rendered(view: RenderableType) -> str:

@@ -15,14 +15,12 @@ from local.twins.messaging import Fault, MemoryLink, MemoryQueue
 from shared.messaging.batch_sender import BatchSender
 from shared.messaging.encoder import encode_all
 from shared.messaging.model import Batch, BatchLimits, SendingStopped, UnsendableMessage
-from shared.messaging.packing import build_request
 from shared.messaging.send_state import (
     Accepted,
     BatchRefused,
     Disconnected,
     Outcome,
     RetryBudget,
-    SizeExceeded,
     advance,
     begin,
     exhausted,
@@ -47,7 +45,6 @@ class SenderRig:
         faults: Iterable[Fault] = (),
         queue: MemoryQueue | None = None,
         *,
-        tells_headers: bool = False,
         busy_seconds: float | None = 2.0,
         announced: Iterable[int] = (),
     ) -> None:
@@ -57,7 +54,6 @@ class SenderRig:
             self.queue,
             faults,
             lambda: next(limits, LIMIT),
-            tells_headers=tells_headers,
             busy_seconds=busy_seconds,
         )
         self.pauses: list[float] = []
@@ -108,17 +104,6 @@ async def test_pauses_double_with_each_failure_and_start_anew_after_a_success() 
     assert rig.link.opened == 5
 
 
-async def test_a_refused_batch_is_divided_and_no_message_is_sent_twice() -> None:
-    rig = SenderRig(queue=MemoryQueue(3000))
-    result = await rig.sender.send(messages(40))
-    assert rig.bodies == [message.body for message in messages(40)]
-    assert sum(len(batch.encoded) for batch in rig.queue.accepted) == 40
-    assert rig.sender.limits is not None
-    assert rig.sender.limits.batch_bytes <= 3800
-    assert (await rig.sender.send(messages(3))).retries == 0
-    assert 0 < result.retries < 8
-
-
 @pytest.mark.parametrize("order", Order)
 async def test_a_limit_learned_from_small_messages_does_not_refuse_a_large_one(
     order: Order,
@@ -131,16 +116,6 @@ async def test_a_limit_learned_from_small_messages_does_not_refuse_a_large_one(
     assert rig.sender.limits.batch_bytes < 3600
     later = [Message(bytes(3600), message_id="later")]
     assert (await rig.sender.send(later, order)).retries == 0
-
-
-def test_a_message_that_exceeds_the_learned_header_size_is_sent_alone() -> None:
-    load = encode_all([*messages(2, 10), *messages(1, LIMIT - 60)], 0)
-    state = begin(build_request(load), BatchLimits(LIMIT), Order.KEPT)
-    learned = advance(state, SizeExceeded(header_bytes=54), RetryBudget())
-    assert ([list(chunk.positions) for chunk in learned.chunks], learned.refused) == (
-        [[0, 1], [2]],
-        (),
-    )
 
 
 class RefusingQueue(MemoryQueue):
@@ -161,13 +136,6 @@ async def test_a_limit_learned_from_a_message_that_is_refused_alone_is_forgotten
     assert (result.sent, places(result)) == (299, [place])
     assert rig.sender.limits == BatchLimits(LIMIT)
     assert result.batches <= math.ceil(300 / 7) + 5
-
-
-async def test_larger_headers_are_remembered_before_the_limit_is_lowered() -> None:
-    rig = SenderRig(queue=MemoryQueue(LIMIT, counted_extra=54), tells_headers=True)
-    result = await rig.sender.send(messages(100, 10))
-    assert rig.sender.limits == BatchLimits(LIMIT, extra_bytes=54)
-    assert result.retries == 1
 
 
 @pytest.mark.parametrize("order", Order)
@@ -370,7 +338,7 @@ async def test_concurrent_calls_take_turns() -> None:
 @pytest.mark.parametrize("outcome", [Accepted(), BatchRefused("no")])
 def test_a_message_whose_fate_is_known_is_named_as_unknown_no_longer(outcome: Outcome) -> None:
     messages = [Message(b"a", message_id="a"), Message(b"b", message_id="b")]
-    state = begin(build_request(encode_all(messages, 0)), BatchLimits(LIMIT, 1), Order.KEPT)
+    state = begin(encode_all(messages, 0), BatchLimits(LIMIT, 1), Order.KEPT)
     assert len(state.chunks) == 2
     lost = advance(state, Disconnected("gone"), RetryBudget(), began=5)
     assert (lost.unknown_names, lost.unknown_since) == (["#0 (a)"], 5)
@@ -387,6 +355,6 @@ def test_a_message_whose_fate_is_known_is_named_as_unknown_no_longer(outcome: Ou
 def test_sending_stops_with_the_last_refusal_or_failure_that_is_allowed(
     refused: int, failures: int, stops: bool
 ) -> None:
-    state = begin(build_request(encode_all(messages(1, 10), 0)), BatchLimits(LIMIT), Order.KEPT)
+    state = begin(encode_all(messages(1, 10), 0), BatchLimits(LIMIT), Order.KEPT)
     tried = replace(state, refused_in_a_row=refused, failures=failures)
     assert exhausted(tried, RetryBudget(failures_max=4, refusals_max=3)) is stops

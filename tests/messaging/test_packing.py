@@ -10,26 +10,28 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.messaging.model import BatchLimits, Chunk, EncodedMessage, SendRequest
-from shared.messaging.packing import build_request, pack, too_large
-from shared.messaging.wire_size import envelope_bytes
+from shared.messaging.model import BatchLimits, Chunk, EncodedMessage
+from shared.messaging.packing import Encoded, pack, too_large
+from shared.messaging.wire_size import envelope_bytes, section_bytes
 from shared.values.messages import Message, Order
 
 LIMIT = 1000
 
 
-def request_of(sizes: list[int], keys: list[str | None] | None = None) -> SendRequest:
+def request_of(sizes: list[int], keys: list[str | None] | None = None) -> Encoded:
     named = keys or [None] * len(sizes)
-    return build_request(
-        [
-            EncodedMessage(Message(None, message_id="m" * (1 + place % 3), session_id=key), size)
-            for place, (size, key) in enumerate(zip(sizes, named, strict=True))
-        ]
-    )
+    return [
+        EncodedMessage(Message(None, message_id="m" * (1 + place % 3), session_id=key), size)
+        for place, (size, key) in enumerate(zip(sizes, named, strict=True))
+    ]
 
 
-def packed(load: SendRequest, limits: BatchLimits, order: Order) -> list[Chunk]:
-    return pack(range(len(load.encoded)), load, limits, order)
+def sections(load: Encoded) -> list[int]:
+    return [section_bytes(each.size_bytes) for each in load]
+
+
+def packed(load: Encoded, limits: BatchLimits, order: Order) -> list[Chunk]:
+    return pack(range(len(load)), load, limits, order)
 
 
 loads = st.lists(st.tuples(st.integers(0, 900), st.sampled_from([None, "a", "b"])), max_size=60)
@@ -37,7 +39,6 @@ limits = st.builds(
     BatchLimits,
     st.integers(980, 1300),
     st.integers(1, 9),
-    extra_bytes=st.integers(0, 30),
     learned_bytes=st.none() | st.integers(1, 1300),
 )
 
@@ -50,15 +51,14 @@ def test_each_message_is_in_exactly_one_batch_and_no_batch_exceeds_its_limits(
     chunks = packed(messages, limits, order)
     assert sorted(p for chunk in chunks for p in chunk.positions) == list(range(len(load)))
     for chunk in chunks:
-        sections = sum(messages.sections[p] for p in chunk.positions)
-        first = messages.encoded[chunk.positions[0]].message
-        alone = messages.encoded[chunk.positions[0]].size_bytes
-        several = sections + envelope_bytes(first)
+        inside = sum(sections([messages[p] for p in chunk.positions]))
+        first = messages[chunk.positions[0]].message
+        alone = messages[chunk.positions[0]].size_bytes
+        several = inside + envelope_bytes(first)
         assert chunk.wire_bytes == (alone if len(chunk.positions) == 1 else several)
-        counted = chunk.wire_bytes + limits.extra_bytes * len(chunk.positions)
-        assert counted <= limits.batch_bytes or len(chunk.positions) == 1
+        assert chunk.wire_bytes <= limits.batch_bytes or len(chunk.positions) == 1
         assert 1 <= len(chunk.positions) <= limits.batch_messages
-        assert len({messages.keys[p] for p in chunk.positions}) == 1
+        assert len({messages[p].message.batch_key for p in chunk.positions}) == 1
 
 
 @given(loads, limits)
@@ -70,7 +70,9 @@ def test_the_requested_order_is_kept(
     assert kept == list(range(len(load)))
     per_key = packed(messages, limits, Order.KEPT_PER_KEY)
     for key in (None, "a", "b"):
-        own = [p for chunk in per_key for p in chunk.positions if messages.keys[p] == key]
+        own = [
+            p for chunk in per_key for p in chunk.positions if messages[p].message.batch_key == key
+        ]
         assert own == sorted(own)
 
 
@@ -89,8 +91,8 @@ def test_no_other_division_in_order_needs_fewer_batches(sizes: list[int], most: 
     load = request_of(sizes)
     chunks = packed(load, BatchLimits(LIMIT, most), Order.KEPT)
     longest_id = envelope_bytes(Message(None, message_id="mmm"))
-    assert len(chunks) <= fewest_in_order(list(load.sections), LIMIT - longest_id, most)
-    assert len(chunks) >= fewest_in_order(list(load.sections), ROOM, most)
+    assert len(chunks) <= fewest_in_order(sections(load), LIMIT - longest_id, most)
+    assert len(chunks) >= fewest_in_order(sections(load), ROOM, most)
 
 
 def test_batches_in_free_order_exceed_the_lower_bound_by_at_most_a_percent() -> None:
@@ -98,7 +100,7 @@ def test_batches_in_free_order_exceed_the_lower_bound_by_at_most_a_percent() -> 
     sizes = [min(200_000, int(randomly.lognormvariate(7.6, 1))) for _ in range(5000)]
     load = request_of(sizes)
     limits = BatchLimits(262_144)
-    bound = math.ceil(sum(load.sections) / limits.batch_bytes)
+    bound = math.ceil(sum(sections(load)) / limits.batch_bytes)
     free, kept = (len(packed(load, limits, order)) for order in (Order.FREE, Order.KEPT))
     assert bound <= free <= math.ceil(bound * 1.01)
     assert free <= kept
@@ -114,7 +116,7 @@ def test_a_message_one_byte_over_the_limit_is_too_large(surplus: int, refused: l
     load = request_of([300, LIMIT + surplus])
     assert too_large(range(2), load, BatchLimits(LIMIT)) == refused
     assert too_large(range(2), load, BatchLimits(9, message_bytes=LIMIT)) == refused
-    assert too_large(range(2), load, BatchLimits(LIMIT, extra_bytes=9, learned_bytes=99)) == refused
+    assert too_large(range(2), load, BatchLimits(LIMIT, learned_bytes=99)) == refused
 
 
 @pytest.mark.parametrize("first", ["short", "long"])
@@ -125,44 +127,36 @@ def test_a_batch_in_free_order_has_room_for_the_largest_envelope_of_its_messages
     short, long = Message(None, message_id="s"), Message(None, message_id="l" * 100)
     messages = [short, long] if first == "short" else [long, short]
     room = LIMIT - envelope_bytes(short) - 2 * 8
-    load = build_request([EncodedMessage(message, room // 2) for message in messages])
+    load = [EncodedMessage(message, room // 2) for message in messages]
     chunks = packed(load, BatchLimits(LIMIT), Order.FREE)
     assert [list(chunk.positions) for chunk in chunks] == [[0], [1]]
     assert all(chunk.wire_bytes <= LIMIT for chunk in chunks)
-    alone = build_request([EncodedMessage(short, room + 8), EncodedMessage(long, 10)])
+    alone = [EncodedMessage(short, room + 8), EncodedMessage(long, 10)]
     assert too_large([0, 1], alone, BatchLimits(LIMIT)) == []
     assert len(packed(alone, BatchLimits(LIMIT), Order.FREE)) == 2
 
 
-def of_sizes(*sizes: int) -> SendRequest:
+def of_sizes(*sizes: int) -> Encoded:
     """Messages that take these numbers of bytes in a batch, all with an envelope of the same
     length."""
-    return build_request(
-        [EncodedMessage(Message(None, message_id="m"), size - 8) for size in sizes]
-    )
+    return [EncodedMessage(Message(None, message_id="m"), size - 8) for size in sizes]
 
 
 ROOM = LIMIT - envelope_bytes(Message(None, message_id="m"))
 
 
 @pytest.mark.parametrize("order", Order)
-@pytest.mark.parametrize("extra", [0, 10])
-def test_a_batch_is_filled_to_the_byte_with_the_extra_bytes_of_each_message(
-    order: Order, extra: int
-) -> None:
-    full = of_sizes(400, ROOM - 400 - 2 * extra)
-    (chunk,) = packed(full, BatchLimits(LIMIT, extra_bytes=extra), order)
-    assert chunk.wire_bytes + 2 * extra == LIMIT
-    assert len(packed(full, BatchLimits(LIMIT, extra_bytes=extra + 1), order)) == 2
-    over = of_sizes(401, ROOM - 400 - 2 * extra)
-    assert len(packed(over, BatchLimits(LIMIT, extra_bytes=extra), order)) == 2
+def test_a_batch_is_filled_to_the_byte(order: Order) -> None:
+    (chunk,) = packed(of_sizes(400, ROOM - 400), BatchLimits(LIMIT), order)
+    assert chunk.wire_bytes == LIMIT
+    assert len(packed(of_sizes(401, ROOM - 400), BatchLimits(LIMIT), order)) == 2
 
 
 def test_in_free_order_the_rest_of_a_batch_is_filled_with_smaller_messages() -> None:
     load = of_sizes(500, 300, 300, 100, 100, ROOM - 500 - 300)
     chunks = packed(load, BatchLimits(LIMIT), Order.FREE)
     assert sum(len(chunk.positions) for chunk in chunks) == 6
-    assert len(chunks) == math.ceil(sum(load.sections) / ROOM)
+    assert len(chunks) == math.ceil(sum(sections(load)) / ROOM)
 
 
 def test_in_free_order_the_message_limit_applies_across_sizes() -> None:
@@ -180,6 +174,5 @@ def test_messages_of_different_sessions_or_partition_keys_never_share_a_batch(
         Message(None, message_id="2", partition_key="b"),
         Message(None, message_id="3"),
     ]
-    load = build_request([EncodedMessage(message, 10) for message in messages])
-    assert list(load.keys) == ["a", "b", None]
+    load = [EncodedMessage(message, 10) for message in messages]
     assert len(packed(load, BatchLimits(LIMIT), order)) == 3

@@ -7,10 +7,8 @@ import random
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Any
 
-import azure.servicebus
 import pytest
 from azure.servicebus import ServiceBusClient, ServiceBusReceivedMessage
 from proton import Message as ProtonMessage
@@ -21,15 +19,13 @@ from shared.ingestion.model import Stream
 from shared.ingestion.store.events import StoredDeadLetter
 from shared.messaging.batch_sender import BatchSender
 from shared.messaging.encoder import ID_LENGTH_MAX, encode_all
-from shared.messaging.filling import fill_by_add_message, fill_directly, filling_for
-from shared.messaging.link import ServiceBusLink
 from shared.messaging.model import BatchLimits
 from shared.messaging.send_state import RetryBudget
 from shared.messaging.wire_size import envelope_bytes, section_bytes
 from shared.settings.connections import ServiceBusConnection
 from shared.values.messages import Message, Order, Result
 from shared.wiring.batch_sender import batch_sender
-from shared.wiring.dead_letter_queue import ServiceBusDeadLetters
+from shared.wiring.dead_letter_queue import send_dead_letters
 from tests.emulators.rig import Bus, administration_client, bus_in_thread
 from tests.ingestion.commits import letter
 from tests.local.amqp_rig import LEAVES_SOCKETS_OPEN
@@ -198,26 +194,6 @@ async def test_a_message_with_a_known_id_is_dropped_and_a_scheduled_one_waits(
     assert now() >= due
 
 
-async def test_an_untested_version_of_the_client_encodes_messages_itself(
-    connection: ServiceBusConnection, jobs: str
-) -> None:
-    assert filling_for("7.16.0") is fill_by_add_message
-    assert filling_for("8.0.0b1") is fill_by_add_message
-    link = ServiceBusLink(connection, jobs, now, version="7.16.0")
-    messages = [Message(bytes(900), f"c{place}") for place in range(600)]
-    result = await send(BatchSender(link, asyncio.sleep, lambda: "call", QUICK), messages)
-    assert (result.sent, result.batches, result.retries) == (600, 3, 0)
-    arrived = await asyncio.to_thread(received, connection, 600, jobs)
-    assert [m.message_id for m in arrived] == [m.message_id for m in messages]
-
-
-def test_batches_of_the_installed_and_the_pinned_client_are_filled_directly() -> None:
-    assert filling_for(azure.servicebus.__version__) is fill_directly
-    pins = (Path(__file__).parents[2] / "requirements" / "app.txt").read_text().splitlines()
-    (pin,) = (line for line in pins if line.startswith("azure-servicebus=="))
-    assert filling_for(pin.partition("==")[2].removesuffix(" \\")) is fill_directly
-
-
 async def test_a_queue_that_detects_duplicates_takes_each_dead_letter_once(
     connection: ServiceBusConnection, jobs: str
 ) -> None:
@@ -239,7 +215,7 @@ async def test_a_queue_that_detects_duplicates_takes_each_dead_letter_once(
     ]
     for _ in range(2):  # the second time after a crash before the dead letters were removed
         sender = batch_sender(connection, jobs, now)
-        await ServiceBusDeadLetters(sender).send(letters)
+        await send_dead_letters(sender, letters)
         await sender.link.close()
     messages = await asyncio.to_thread(received, connection, len(letters), jobs)
     assert len({message.message_id for message in messages}) == len(messages) == len(letters)

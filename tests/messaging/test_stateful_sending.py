@@ -6,6 +6,7 @@ import asyncio
 import uuid
 from collections import deque
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import timedelta
 from itertools import count
 from typing import Any, cast
@@ -52,7 +53,7 @@ ORDERED = st.sampled_from(
         (LinkFault.BUSY,) * QUICK.failures_max,
     )
 )
-bodies = st.one_of(st.sampled_from((b"", 1000, 100_000, 100_000, None, "ü", (b"a", b"b"))), texts)
+bodies = st.one_of(st.sampled_from((b"", 1000, 100_000, 100_000, None, "ü")), texts)
 """A number stands for a body of that many bytes."""
 drafts = st.builds(
     Message,
@@ -67,7 +68,6 @@ drafts = st.builds(
     reply_to=st.none() | texts,
     reply_to_session_id=st.none() | names,
     scheduled_at=st.none(),
-    annotations=st.none(),
     time_to_live=st.sampled_from((None, timedelta(hours=200))),
     application_properties=st.none()
     | st.dictionaries(texts.filter(bool), st.booleans() | texts | st.integers(-(2**63), 2**63 - 1)),
@@ -77,9 +77,9 @@ HOURS = st.sampled_from((None, None, -1, 1, 20))
 
 
 def shown(result: Result) -> Any:
-    """The result without its bytes, which the careful way of filling batches only estimates."""
-    counts = (result.sent, result.batches, result.retries, result.resent_unknown)
-    return counts, [(refusal.position, refusal.message_id) for refusal in result.refused]
+    """The result without the reasons of refusals."""
+    refused = [(refusal.position, refusal.message_id) for refusal in result.refused]
+    return replace(result, refused=()), refused
 
 
 class SendingMachine(SideBySide):
@@ -171,10 +171,7 @@ def sender(link: BatchLink) -> BatchSender:
 
 # The client leaves the sockets of broken connections to the garbage collector.
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-@pytest.mark.parametrize(
-    ("version", "examples"), [("7.15.0", 3), ("8.0.0", 2)], ids=["direct", "careful"]
-)
-def test_batches_over_amqp_arrive_like_those_in_memory(version: str, examples: int) -> None:
+def test_batches_over_amqp_arrive_like_those_in_memory() -> None:
     network = Network()
     bus = AmqpStandIn(clock=lambda: network.now)
     properties = QueueProperties(duplicate_window=timedelta(days=7))
@@ -182,9 +179,9 @@ def test_batches_over_amqp_arrive_like_those_in_memory(version: str, examples: i
     with asyncio.Runner() as runner:
         runner.run(bus.__aenter__())
         connection = ServiceBusConnection("Bus", bus.connection_string)
-        link = ServiceBusLink(connection, QUEUE, lambda: network.now, version=version)
+        link = ServiceBusLink(connection, QUEUE, lambda: network.now)
         try:
-            run_machine(lambda: SendingMachine(runner, network, bus, link), examples, steps=25)
+            run_machine(lambda: SendingMachine(runner, network, bus, link), examples=3, steps=25)
         finally:
             runner.run(link.close())
             runner.run(bus.__aexit__())

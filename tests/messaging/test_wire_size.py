@@ -1,8 +1,7 @@
-"""Sizes and bytes of messages, compared with the encoder inside azure-servicebus."""
+"""Sizes and bytes of messages, as azure-servicebus decodes them."""
 
 from __future__ import annotations
 
-import uuid
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -11,15 +10,19 @@ from azure.servicebus import ServiceBusMessageBatch
 from azure.servicebus._pyamqp._decode import decode_payload
 from azure.servicebus._pyamqp._encode import encode_payload
 from azure.servicebus._pyamqp.message import BatchMessage
-from azure.servicebus._transport._pyamqp_transport import PyamqpTransport
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shared.messaging.encoder import ID_LENGTH_MAX, TTL_SECONDS_MAX, encode, encode_all
-from shared.messaging.filling import client_message
+from shared.messaging.encoder import (
+    ID_LENGTH_MAX,
+    TTL_SECONDS_MAX,
+    client_message,
+    encode,
+    encode_all,
+)
 from shared.messaging.model import UnsendableMessage
 from shared.messaging.wire_size import envelope_bytes, section_bytes
-from shared.values.messages import Message, Rows
+from shared.values.messages import Message
 
 CREATED_MS = 1_700_000_000_000
 
@@ -40,16 +43,7 @@ scalars = st.one_of(
     st.none(),
 )
 bodies = st.binary(max_size=600) | st.sampled_from([b"", b"x" * 255, b"x" * 256, b"x" * 70_000])
-small_wholes = st.integers(-(2**31), 2**31 - 1)
-nested = st.recursive(
-    st.one_of(texts, st.binary(max_size=300), small_wholes, st.booleans(), st.none()),
-    lambda inner: st.lists(inner, max_size=5) | st.dictionaries(texts, inner, max_size=4),
-    max_leaves=12,
-)
 ascii_texts = st.text(st.characters(codec="ascii"), max_size=300)
-names = st.text(st.characters(codec="ascii"), min_size=1, max_size=12).filter(
-    lambda name: not name.startswith("x-opt")
-)
 
 
 @st.composite
@@ -57,15 +51,7 @@ def messages(draw: st.DrawFn) -> Message:
     session_id = draw(st.none() | ids)
     partition_key = session_id if session_id is not None else draw(st.none() | ids)
     return Message(
-        body=draw(
-            st.one_of(
-                bodies,
-                texts,
-                st.lists(bodies | texts, min_size=1, max_size=4).map(tuple),
-                st.lists(st.lists(nested, max_size=4), min_size=1, max_size=3).map(Rows),
-                st.none(),
-            )
-        ),
+        body=draw(st.one_of(bodies, texts, st.none())),
         message_id=draw(st.none() | ids),
         session_id=session_id,
         partition_key=draw(st.none() | st.just(partition_key)),
@@ -80,24 +66,7 @@ def messages(draw: st.DrawFn) -> Message:
         ),
         scheduled_at=draw(st.none() | times),
         application_properties=draw(st.none() | st.dictionaries(texts, scalars, max_size=9)),
-        annotations=draw(st.none() | st.dictionaries(names, scalars, max_size=4)),
     )
-
-
-def clients_bytes(message: Message) -> bytes:
-    outgoing = PyamqpTransport.to_outgoing_amqp_message(client_message(message))
-    if message.time_to_live is not None:  # the client reads the clock; use a fixed time instead
-        ttl_ms = int(message.time_to_live.total_seconds()) * 1000
-        assert outgoing.properties is not None
-        properties = outgoing.properties._replace(
-            creation_time=CREATED_MS, absolute_expiry_time=CREATED_MS + ttl_ms
-        )
-        outgoing = outgoing._replace(properties=properties)
-    return bytes(encode_payload(bytearray(), outgoing))
-
-
-def own_bytes(message: Message) -> bytes:
-    return b"".join(encode(message, CREATED_MS))
 
 
 def message_bytes(message: Message) -> int:
@@ -108,12 +77,8 @@ def message_bytes(message: Message) -> int:
 
 @settings(max_examples=100)
 @given(messages())
-def test_an_encoded_message_equals_the_clients_and_has_the_predicted_size(
-    message: Message,
-) -> None:
-    encoded = own_bytes(message)
-    assert encoded == clients_bytes(message)
-    assert message_bytes(message) == len(encoded)
+def test_an_encoded_message_has_all_its_fields(message: Message) -> None:
+    encoded = encode(message, CREATED_MS)
     assert_decoded_equals(message, decode_payload(memoryview(encoded)))
 
 
@@ -138,6 +103,7 @@ def assert_decoded_equals(message: Message, decoded: Any) -> None:
     if message.time_to_live is not None:
         assert decoded.header.ttl == message.time_to_live.total_seconds() * 1000
         assert properties[8] - properties[9] == decoded.header.ttl
+        assert properties[9] == CREATED_MS
     values = message.application_properties or {}
     expected = {key.encode(): as_read(value) for key, value in values.items()}
     assert (decoded.application_properties or {}) == expected
@@ -167,25 +133,6 @@ def test_a_batch_has_the_predicted_size_although_the_client_undercounts(
 
 
 @pytest.mark.parametrize(
-    "message",
-    [
-        *[
-            Message(b"", application_properties=dict.fromkeys(map(str, range(count))))
-            for count in (0, 1, 126, 127, 128, 300)
-        ],
-        *[
-            Message(b"", subject="s" * length, application_properties={"k": "v" * length})
-            for length in range(238, 252)
-        ],
-    ],
-    ids=lambda message: f"{len(message.application_properties)}, {len(message.subject or '')}",
-)
-def test_sizes_are_right_around_the_limits_of_small_maps_and_lists(message: Message) -> None:
-    assert own_bytes(message) == clients_bytes(message)
-    assert message_bytes(message) == len(own_bytes(message))
-
-
-@pytest.mark.parametrize(
     ("message", "complaint"),
     [
         (Message(b"", message_id="m" * 129), "129 characters"),
@@ -196,8 +143,6 @@ def test_sizes_are_right_around_the_limits_of_small_maps_and_lists(message: Mess
         (Message(b"", application_properties={"o": object()}), "no type for object"),  # type: ignore[dict-item]
         (Message(b"", application_properties={"b": b"\xff"}), "UTF-8"),
         (Message(b"", scheduled_at=datetime(2026, 3, 1)), "no time zone"),  # noqa: DTZ001
-        (Message(b"", annotations={"x-opt-partition-key": "k"}), "is reserved: remove it"),
-        (Message(b"", annotations={"größe": 1}), "'größe' must be ASCII"),
         (Message(b"", content_type="text/ü"), "'text/ü' must be ASCII"),
     ],
 )
@@ -206,11 +151,3 @@ def test_a_message_that_service_bus_cannot_take_is_refused(
 ) -> None:
     with pytest.raises(UnsendableMessage, match=complaint):
         encode(message, CREATED_MS)
-
-
-def test_values_of_subclasses_are_encoded_like_their_base_types() -> None:
-    class Name(str):
-        __slots__ = ()
-
-    message = Message(b"", application_properties={"a": Name("b"), "u": uuid.UUID(int=1)})
-    assert own_bytes(message) == clients_bytes(message)

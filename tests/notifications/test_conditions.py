@@ -50,7 +50,7 @@ from shared.sampling.trend_rows import UNREADABLE, Trend
 from shared.trends.nightly.trend_news import trend_conditions
 from shared.values.measurements import CAPACITY_METRIC, MetricValue, Window
 from shared.values.news import News, NewsKind, Severity
-from shared.web.board import Board, Panel, RecentLog, Shown
+from shared.web.board import Board, Panel, Shown
 from shared.web.http import Request
 from shared.web.page import dashboard
 from tests.builders import (
@@ -271,7 +271,7 @@ async def test_page_and_status_show_how_far_an_action_has_come(
     (seen,) = await status.read_all([declared], store, MINUTES)
     tables.status([seen])
     assert in_status in " ".join(capsys.readouterr().out.split())
-    assert on_the_page in await page(Board({"plan-1": declared}, store, RecentLog(store), MINUTES))
+    assert on_the_page in await page(Board({"plan-1": declared}, store, MINUTES))
 
 
 async def page(board: Board) -> str:
@@ -291,7 +291,7 @@ async def test_each_condition_of_a_resource_is_the_same_on_page_status_command_a
     (seen,) = await status.read_all([declared], store, MINUTES)
     (shown,) = seen["conditions"]
     tables.status([seen])
-    board = Board({"plan-1": declared}, store, RecentLog(store), MINUTES)
+    board = Board({"plan-1": declared}, store, MINUTES)
     body = await page(board)
     assert shown["what"].startswith(f"plan-1: {case.what}")
     assert shown["meaning"].startswith(case.meaning)
@@ -377,7 +377,7 @@ async def test_each_other_condition_is_the_same_on_the_page_and_in_the_news(
         return Shown([], found)
 
     store = MemoryStateStore(lambda: NOW)
-    body = await page(Board({}, store, RecentLog(store), MINUTES, {panel: shown}))
+    body = await page(Board({}, store, MINUTES, {panel: shown}))
     assert f'<a href="{href}">{what}' in body
     assert f"<small>{meaning}" in body
     assert f"{todo}" in body
@@ -406,7 +406,7 @@ async def test_the_page_lists_the_most_severe_conditions_first() -> None:
     }
     declared = {"plan-1": resource(mode=Mode.DRY_RUN)}
     store = Kept(late)
-    body = await page(Board(declared, store, RecentLog(store), MINUTES, panels))
+    body = await page(Board(declared, store, MINUTES, panels))
     order = ["Circuit breaker b", "checkout: events", "plan-1: the oldest", "dead letters: cannot",
              "plan-1: dry run"]  # fmt: skip
     places = [body.index(f">{each}") for each in order]
@@ -482,7 +482,7 @@ async def test_page_and_status_command_tell_one_cause_once(
     what = "30 resources: no sample of capacity for 4 min: p-0, p-1, p-2 and 27 more"
     tables.status(await status.read_all(declared.values(), store, MINUTES))
     assert capsys.readouterr().out.count("no sample of capacity") == 1
-    body = await page(Board(declared, store, RecentLog(store), MINUTES))
+    body = await page(Board(declared, store, MINUTES))
     assert f'<li class="warn"><a href="#all">{what}' in body
 
 
@@ -492,9 +492,7 @@ async def test_nothing_needs_attention_when_nothing_is_wrong() -> None:
     )
     young = state([5, 5], 2, desired(requested_at=ago(200)))
     store = Kept(Case("", "", newest=newest, state=young))
-    assert "Nothing needs attention" in await page(
-        Board({"plan-1": resource()}, store, RecentLog(store), MINUTES)
-    )
+    assert "Nothing needs attention" in await page(Board({"plan-1": resource()}, store, MINUTES))
     assert open_breaker("b", Breaker()) == of_letters([], 50) == []
     assert list(trend_conditions([LOST, replace(LOST, date="2026-03-01", verdict="normal")])) == []
 

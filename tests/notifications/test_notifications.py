@@ -398,7 +398,7 @@ async def failed_news(letters: Sequence[DeadLetter] = (), gaps: Sequence[Gap] = 
     await store.commit(stream, await store.load(stream), Commit(None, checkpoint))
     store.rows[stream].dead_letters.update({letter.sequence: letter for letter in letters})
     store.rows[stream].gaps.update({gap.first: gap for gap in gaps})
-    return list(await failed_events.news_since(store, store, NOW - MINUTE))
+    return list(await failed_events.news_since(store, NOW - MINUTE))
 
 
 @pytest.mark.parametrize(("older", "new"), [(0, 1), (1499, 1), (1, 2)])

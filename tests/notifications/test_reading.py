@@ -21,12 +21,7 @@ from shared.autoscaling.ports import Snapshot
 from shared.notifications import flow
 from shared.notifications.conditions import LastingCondition
 from shared.notifications.ports import NotificationConflict, Observed, SourceProgress
-from shared.notifications.selection import (
-    OVERLAP,
-    Notification,
-    NotificationIntervals,
-    read_from,
-)
+from shared.notifications.selection import OVERLAP, Notification, NotificationIntervals, read_from
 from shared.values.measurements import CAPACITY_METRIC, Metric, MetricValue
 from shared.values.news import NewsKind, Severity
 from tests.builders import NOW, SOURCE, as_message, resource

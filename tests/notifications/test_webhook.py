@@ -7,24 +7,30 @@ import json
 import logging
 from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 from typing import Any
 
 import pytest
 from aiohttp import web
 
+from local.twins.notifications import MemoryNotificationStore
 from shared.azure.retry import JitteredRetrying
 from shared.cli.main import main
-from shared.ingestion.breaker.announcement import NotifierAnnouncer
+from shared.ingestion.breaker.announcement import opening_news
 from shared.ingestion.breaker.state import Breaker, BreakerMode
+from shared.notifications import flow
 from shared.notifications.notifiers import LogNotifier, Webhook, Webhooks
-from shared.notifications.ports import NotSent
+from shared.notifications.ports import NotSent, Observed, Source
+from shared.notifications.selection import NotificationIntervals
 from shared.values.news import OVER, Address, News, NewsKind, Severity, Style
 from shared.wiring.app import App
 from tests.builders import NOW
+from tests.notifications.test_notifications import Recipient
 from tests.settings.test_settings import SINGLE
 
 OPEN = Breaker(BreakerMode.OPEN, 3, NOW, "too much failed")
 SECRET = "secret-signature"
+RANGE = "?resource={}&hours=1&before=2026-03-01T12%3A30%3A00Z"
 
 
 @dataclass
@@ -72,16 +78,16 @@ async def receiver() -> AsyncIterator[Receiver]:
     await runner.cleanup()
 
 
-def announcer(url: str, seconds: float = 5) -> NotifierAnnouncer:
+async def announce(url: str, seconds: float = 5) -> None:
     hook = Webhook(Address(url), JitteredRetrying(3, 0.001, 0.001), seconds)
-    return NotifierAnnouncer(LogNotifier(hook), "b", lambda _: "https://l")
+    await LogNotifier(hook).tell(opening_news("b", OPEN, "https://l"))
 
 
 async def test_a_cloud_event_is_posted_and_a_transient_failure_is_retried(
     receiver: Receiver,
 ) -> None:
     receiver.codes = [503, 429]
-    await announcer(receiver.url).announce(OPEN)
+    await announce(receiver.url)
     assert [json.loads(body)["data"]["link"] for body in receiver.bodies] == ["https://l"] * 3
     assert set(receiver.content_types) == {"application/cloudevents+json; charset=utf-8"}
 
@@ -93,11 +99,11 @@ async def test_a_webhook_is_not_asked_again_before_the_time_that_it_names(
     receiver.codes, receiver.retry_after = [429], asked
     started = asyncio.get_running_loop().time()
     if waits:
-        await announcer(receiver.url).announce(OPEN)
+        await announce(receiver.url)
         assert asyncio.get_running_loop().time() - started >= float(asked)
     else:
         with pytest.raises(NotSent, match="answered 429 and asks to wait 30 s"):
-            await announcer(receiver.url).announce(OPEN)
+            await announce(receiver.url)
     assert len(receiver.bodies) == 1 + waits
 
 
@@ -108,7 +114,7 @@ async def test_the_final_error_of_the_webhook_contains_no_secret(
     caplog.set_level(logging.DEBUG)
     receiver.codes = codes
     with pytest.raises(NotSent, match=f"127.0.0.1 answered {codes[0]}") as raised:
-        await announcer(receiver.url).announce(OPEN)
+        await announce(receiver.url)
     assert (len(receiver.bodies), receiver.elsewhere) == (attempts, 0)
     assert SECRET not in str(raised.value) + caplog.text
     assert "[breaker_opened] Circuit breaker b is open: too much failed" in caplog.text
@@ -118,10 +124,10 @@ async def test_an_unreachable_or_hanging_webhook_fails_within_a_time_limit(
     receiver: Receiver,
 ) -> None:
     with pytest.raises(NotSent, match="ClientConnectorError"):
-        await announcer(f"http://127.0.0.1:9/{SECRET}").announce(OPEN)
+        await announce(f"http://127.0.0.1:9/{SECRET}")
     receiver.hangs = True
     with pytest.raises(NotSent, match="TimeoutError"):
-        await announcer(receiver.url, 0.05).announce(OPEN)
+        await announce(receiver.url, 0.05)
 
 
 STALE = News("1", NewsKind.SOURCE_STALE, "a", NOW, "no sample", severity=Severity.ERROR)
@@ -230,6 +236,36 @@ async def test_a_deployment_has_the_name_of_its_app_and_slot_unless_one_is_set(
     storage = {"AzureWebJobsStorage": "UseDevelopmentStorage=true"}
     async with App({**SINGLE, **storage, **environ}) as app:
         assert app.notifications.deployment == name
+
+
+@pytest.mark.parametrize(
+    ("subject", "link"),
+    [
+        (SINGLE["ResourceToScale"], RANGE),
+        (f"{SINGLE['ResourceToScale']}/backlog", RANGE),
+        ("several resources: cannot be read", ""),
+    ],
+)
+async def test_a_notification_carries_the_link_to_the_hour_around_it(
+    subject: str, link: str
+) -> None:
+    storage = {"AzureWebJobsStorage": "UseDevelopmentStorage=true"}
+    news = News("id", NewsKind.SCALED, subject, NOW, "2 → 5")
+    for address in ({"AppUrl": "https://app.example"}, {"WEBSITE_HOSTNAME": "app.example"}, {}):
+        async with App({**SINGLE, **storage, **address}) as app:
+            inbox, records = Recipient(), MemoryNotificationStore(lambda: NOW)
+            told = (records, inbox, NotificationIntervals(), app.notifications.link_of)
+            await flow.send_due_notifications({"world": happened(news)}, *told)
+            query = link.format(SINGLE["ResourceToScale"])
+            expected = f"https://app.example/api/dashboard{query}" if address else ""
+            assert [each.link for each in inbox.received] == [expected]
+
+
+def happened(news: News) -> Source:
+    async def source(_since: datetime, _now: datetime) -> Observed:
+        return Observed([news])
+
+    return source
 
 
 def test_notify_sends_a_test_and_its_ending_to_each_address_and_names_what_failed(

@@ -162,7 +162,7 @@ def tables_and_queues(app: App) -> dict[str, bool]:
     with noted(Table, "__init__") as tables, noted(StorageQueueSender, "__init__") as queues:
         built = (
             *(app.scaling.store, app.scaling.metrics_queue, app.scaling.actions_queue),
-            *(app.ingestion.sender, app.data_sets.claims, app.nightly.store, app.nightly.trends),
+            *(app.ingestion.send, app.data_sets.claims, app.nightly.store, app.nightly.trends),
             app.notifications.store,
         )
     assert len(built) == len(tables.calls) + len(queues.calls)
@@ -400,8 +400,11 @@ ROWS = {
         COLLECTOR, COLLECTOR, lambda app: destinations(app).otlp_endpoint
     ),
     "AppUrl": Row(
-        "https://app.example/", "https://app.example", "ingestion.breaker_controller.app_url"
+        "https://app.example/",
+        ["https://app.example"] * 2,
+        lambda app: [app.ingestion.breaker_controller.app_url, app.notifications.app_url],
     ),
+    "PricePerInstanceHour": Row("77", 77, "web.board.price"),
     # --- ingestion ---
     "EventHubConnection": Row(
         f"Endpoint=sb://Other.example/;{KEYS}",

@@ -23,7 +23,6 @@ from shared.ingestion.breaker.state import Breaker, BreakerMode, BreakerTimes
 from shared.ingestion.errors import (
     BadEvent,
     BreakerOpen,
-    CommitRefused,
     DependencyDown,
     HubUnavailable,
     RowChanged,
@@ -49,7 +48,6 @@ from shared.ingestion.model import (
 )
 from shared.ingestion.ports import Handler
 from shared.ingestion.store.events import StoredCheckpoint
-from shared.ingestion.store.rows import CommitLimits
 from shared.notifications.ports import NotSent
 from shared.values.concurrency import Heartbeat
 from tests.builders import NOW
@@ -75,7 +73,6 @@ EXPECTED = (
     DependencyDown,
     HubUnavailable,
     StoreUnavailable,
-    CommitRefused,
     RowChanged,
     BreakerOpen,
 )
@@ -160,8 +157,7 @@ class World:
         """The events that batches are handling, and the start of each handling."""
         self.sending: dict[str, str] = {}
         """The messages that are being sent, and the instance that sends each."""
-        self.limits = CommitLimits(rows_max=self.random.choice(ROWS_MAX))
-        self.store = Store(self.clock, self.limits.rows_max)
+        self.store = Store(self.clock, self.random.choice(ROWS_MAX))
         self.breakers = Breakers(self.clock)
         self.hub = Hub(read_max=7)
         self.first = self.random.choice([0, 7])
@@ -176,7 +172,8 @@ class World:
         self.announced: list[int] = []
         self.txids = count()
         self.instances = [
-            BreakerClient(f"i{n}", self.breakers, self, RULE, TIMES, self.elapsed) for n in range(3)
+            BreakerClient(f"i{n}", self.breakers, self.announce, RULE, TIMES, self.elapsed)
+            for n in range(3)
         ]
         self.positions = dict.fromkeys(PARTITIONS, self.first)
         self.owners = dict.fromkeys(PARTITIONS, self.instances[0])
@@ -304,10 +301,9 @@ class World:
             once,
             one_by_one,
             lambda: f"t{next(self.txids)}",
-            self.limits,
         )
         return PartitionPipeline(
-            consumer, client, Sender(self, client.instance), self.elapsed, self.beside
+            consumer, client, Sender(self, client.instance).send, self.elapsed, self.beside
         )
 
     # --- the host

@@ -107,7 +107,7 @@ class World:
 
     def start(self, partition_id: str) -> None:
         self.started += 1
-        client = BreakerClient(f"i{self.started}", self.store, self, RULE, TIMES)
+        client = BreakerClient(f"i{self.started}", self.store, self.announce, RULE, TIMES)
 
         def ended(_result: object, error: BaseException | None) -> None:
             assert isinstance(error, Crash | Outage), error

@@ -33,7 +33,6 @@ from local.twins.event_hub import MemoryHubReader
 from local.twins.ingestion import MemoryIngestionStore, MemoryOwnershipStore
 from shared.ingestion.errors import (
     BadEvent,
-    CommitRefused,
     DependencyDown,
     HubSilent,
     HubUnavailable,
@@ -59,7 +58,6 @@ from shared.ingestion.ownership.processor import Balancer, Processor
 from shared.ingestion.ownership.read_partition import PartitionReader
 from shared.ingestion.store.events import StoredCheckpoint
 from shared.ingestion.store.owners import OwnershipSnapshot, OwnershipStore
-from shared.ingestion.store.rows import CommitLimits
 from shared.values.concurrency import TaskRunner
 from tests.builders import NOW
 from tests.simulation.faults import failing_as, once, pausing, stream_of
@@ -111,7 +109,7 @@ class Store(MemoryIngestionStore):
     """Remembers every commit. A call that failed before it arrived may arrive late."""
 
     def __init__(self, world: World) -> None:
-        super().__init__(lambda: world.store_now, world.limits.rows_max)
+        super().__init__(lambda: world.store_now, world.rows_max)
         self.world = world
         self.commits: dict[Stream, list[Commit]] = {}
 
@@ -138,7 +136,7 @@ class Store(MemoryIngestionStore):
     async def _arrive(self, stream: Stream, saved: StoredCheckpoint, commit: Commit) -> None:
         try:
             await self._apply(stream, saved, commit)
-        except CommitRefused:
+        except RowChanged:
             return
 
 
@@ -344,7 +342,7 @@ class World:
         self.now, self.started = NOW, 0
         self.instances: dict[str, Instance] = {}
         self.partitions = self.random.randint(1, 6)
-        self.limits = CommitLimits(rows_max=self.random.choice(ROWS_MAX))
+        self.rows_max = self.random.choice(ROWS_MAX)
         self.readings: list[SimulatedReading] = []
         self.store, self.owners, self.hub = Store(self), Owners(self), Hub(self)
         self.txids = count()
@@ -505,7 +503,9 @@ class World:
             self.begun.pop((instance.name, lease.partition_id, lease.epoch, key), None)
         await process_batch(events, consumer)
         with failing_as(ConnectionError("queue")):
-            await outbox.send_messages(consumer.stream, self.store, self, consumer.leases, limit=20)
+            await outbox.send_messages(
+                consumer.stream, self.store, self.send, consumer.leases, limit=20
+            )
 
     def _consumer(self, instance: Instance, lease: Ownership) -> Consumer:
         """A process keeps the consumer of each lease, and with it what the consumer remembers."""
@@ -524,7 +524,6 @@ class World:
             once,
             interleaved(self.random, LANES_MAX),
             lambda: f"tx{next(self.txids)}",
-            self.limits,
         )
 
     async def _handle_in_turn(self, event: Event, instance: Instance, lease: Ownership) -> Effect:
@@ -549,7 +548,7 @@ class World:
         if event.body == BAD:
             raise BadEvent("bad")
         text = f"{partition_id}|{event.partition_key}"
-        ids = message_ids(event, stream_of(partition_id), self.limits.rows_max)
+        ids = message_ids(event, stream_of(partition_id), self.rows_max)
         return Effect(event.sequence, messages=tuple(OutboxMessage(each, text) for each in ids))
 
     async def send(self, messages: Sequence[OutboxMessage]) -> None:
@@ -745,7 +744,7 @@ def check_order(world: World) -> None:
             events = world.hub.events[stream]
             sent = [e for e in events if e.partition_key == key and e.body in (GOOD, FULL)]
             got = dict.fromkeys(world.received.get(f"{partition}|{key}", []))
-            ids = [message_ids(event, stream, world.limits.rows_max) for event in sent]
+            ids = [message_ids(event, stream, world.rows_max) for event in sent]
             assert list(got) == [each for some in ids for each in some]
 
 

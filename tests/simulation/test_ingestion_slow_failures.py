@@ -108,9 +108,9 @@ class World:
             lambda: f"t{self.random.random()}",
         )
         client = BreakerClient(
-            f"i{partition_id}", self.breakers, Nobody(), self.rule, elapsed=self.elapsed
+            f"i{partition_id}", self.breakers, Nobody().announce, self.rule, elapsed=self.elapsed
         )
-        line = PartitionPipeline(consumer, client, Nobody(), self.elapsed, self.beside)
+        line = PartitionPipeline(consumer, client, Nobody().send, self.elapsed, self.beside)
         await self.sleep(self.random.uniform(0, 40))
         first = 0
         while self.opened_after is None:

@@ -45,7 +45,6 @@ class World:
             self.queue,
             self.faults(),
             lambda: self.announced,
-            tells_headers=choose([True, False]),
             busy_seconds=choose([None, 2.0]),
         )
         names = iter(f"call{n}" for n in range(100))

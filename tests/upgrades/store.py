@@ -19,7 +19,7 @@ from shared.autoscaling.store.tables import TableStateStore
 from shared.ingestion.breaker.approval import issue, verify
 from shared.ingestion.breaker.state import LONG_AGO
 from shared.ingestion.decoding.decode import decode
-from shared.ingestion.decoding.readings import MetricSubscriptions, encode_reading
+from shared.ingestion.decoding.readings import MetricSubscriptions
 from shared.ingestion.store.breakers import BreakerStore
 from shared.ingestion.store.events import EventStore
 from shared.ingestion.store.owners import OwnershipStore
@@ -38,7 +38,7 @@ from shared.trends.store.claims import TableClaims
 from shared.trends.store.runs import TableRunStore
 from shared.trends.store.trends import TABLE_NAME as TRENDS
 from shared.trends.store.trends import TableTrends
-from shared.values.samples import encode_metrics
+from shared.values.samples import encode_metrics, encode_samples
 from spark_jobs.publish import publishing, results
 from spark_jobs.publish.publishing import Manifest
 from spark_jobs.publish.stores import LocalStore
@@ -208,7 +208,7 @@ def texts() -> dict[str, str]:
         "queue metrics, many samples": encode_metrics(values.METRICS)[0],
         "queue actions": encode_action(values.ACTION),
         "queue working": encode_work(values.WORK).decode(),
-        "event hub": encode_reading(values.READING).decode(),
+        "event hub": encode_samples([values.READING]),
         "token of a link": issue(key, values.DEPLOYMENT, values.BREAKER_NAME, 3, NOW, until),
     }
 

@@ -27,7 +27,6 @@ from shared.autoscaling.state import (
 )
 from shared.ingestion.breaker.failure_window import Tally
 from shared.ingestion.breaker.state import Breaker, BreakerMode, Probe
-from shared.ingestion.decoding.readings import DecodedReading
 from shared.ingestion.model import (
     Checkpoint,
     Commit,
@@ -147,6 +146,7 @@ HOLD = replace(
     repeated=3,
     repeated_since=NOW,
     set_back=1,
+    hours=(3.5, 1.5, 70.25, 30.5),
 )
 OVERRIDDEN = LogEntry(
     RESOURCE, NOW, EntryKind.OVERRIDE, "override-1", "at least 3", evidence={"by": "anna"}
@@ -189,7 +189,7 @@ BREAKER = Breaker(
 BREAKER_NAME = "metric_ingest"
 DEPLOYMENT = "5f1c9e0d2b7a4c38"
 TALLY = Tally(NOW, "vm-1", 2**40, 3, 1, "TimeoutError")
-READING = DecodedReading(RESOURCE, "orders", NOW, 42.0)
+READING = Metric(RESOURCE, "orders", MetricValue(NOW, 42.0))
 APPROVAL_KEY = b"k" * 32
 
 # --- data sets and nightly trends -------------------------------------------------------------

@@ -26,7 +26,6 @@ from shared.autoscaling.store.rows import (
     ScalingRowUnreadable,
     override_of,
     profile_of,
-    profile_row,
     state_of,
     state_row,
 )
@@ -34,6 +33,7 @@ from shared.ingestion.errors import BadDelivery
 from shared.ingestion.events.trigger_batch import SEQUENCE_MAX, parse_batch
 from shared.messaging.lines import read_messages
 from shared.messaging.model import BadLines
+from shared.sampling.profile import UsualWeek, profile_row
 from shared.trends.datasets.arrivals import decode_arrival
 from shared.trends.datasets.errors import UnreadableMessage
 from shared.trends.datasets.flows import telemetry_arrived
@@ -43,7 +43,7 @@ from shared.values.measurements import CAPACITY_SANE_MAX, WeekProfile
 from shared.values.messages import Message, Result
 from shared.web import board
 from shared.web import given as web
-from shared.web.board import Board, RecentLog
+from shared.web.board import Board
 from shared.web.http import Refused, Request
 from tests.builders import (
     NOW,
@@ -273,7 +273,7 @@ JSON = {"content-type": "application/json"}
 @example({"\ud800": 1})
 async def test_an_override_of_an_operator_is_set_or_refused(fields: Any) -> None:
     store = MemoryStateStore(lambda: NOW)
-    served = Board({"plan-1": resource()}, store, RecentLog(store), 30)
+    served = Board({"plan-1": resource()}, store, 30)
     body = json.dumps(fields).encode()
     request = Request(route={"name": "plan-1"}, headers=JSON, body=body)
     reply = await board.override(request, served)
@@ -357,7 +357,8 @@ def test_a_delivery_with_a_value_out_of_bounds_is_refused_with_a_short_error(
 
 @pytest.mark.parametrize("load", [1e16, 1e308, float("inf"), float("nan"), -1.0])
 def test_a_week_profile_with_an_impossible_load_is_refused(load: float) -> None:
-    sound = WeekProfile((5.0,) * 168)
-    assert profile_of(profile_row("plan-1", sound)) == sound
+    sound = (5.0,) * 168
+    read = profile_of(profile_row("plan-1", UsualWeek(sound, "UTC", ())))
+    assert read == WeekProfile(sound)
     with pytest.raises(ValueError, match="items per minute"):
-        profile_of(profile_row("plan-1", WeekProfile((5.0,) * 167 + (load,))))
+        profile_of(profile_row("plan-1", UsualWeek((*sound[1:], load), "UTC", ())))

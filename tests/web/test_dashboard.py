@@ -10,7 +10,7 @@ from dataclasses import replace
 from datetime import timedelta
 from html import unescape
 from typing import Any
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import parse_qs, unquote, urlsplit
 
 import pytest
 
@@ -23,8 +23,7 @@ from shared.autoscaling.policy import Recommendation, Resource
 from shared.autoscaling.ports import Snapshot
 from shared.autoscaling.state import Override
 from shared.values.measurements import CAPACITY_METRIC, Metric, MetricValue
-from shared.values.samples import format_time
-from shared.web.board import Board, RecentLog, card, override, overview, resources
+from shared.web.board import Board, HistoryWanted, card, override, overview, resources
 from shared.web.given import BODY_BYTES_MAX
 from shared.web.http import Reply, Request
 from shared.web.page import dashboard
@@ -61,7 +60,7 @@ class World:
         self.now = NOW
         self.store = Counting(lambda: self.now)
         self.resource = resource()
-        self.board = Board({"plan-1": self.resource}, self.store, RecentLog(self.store), 30)
+        self.board = Board({"plan-1": self.resource}, self.store, 30)
 
     async def fleet(self, count: int) -> dict[str, Resource]:
         """Declare resources that have decided a few times."""
@@ -129,9 +128,97 @@ async def test_a_point_has_the_highest_value_of_its_step_and_every_change_has_a_
 ) -> None:
     for backlog in (5, 5, 5, 5, 300, 400, 7):
         await world.minute(backlog)
-    history = await world.get("resources/plan-1/history", hours="72")
-    assert {(p["capacity"], p["desired"]) for p in history["points"]} == {(2, 2), (2, 3)}
-    assert max(p["metrics"]["backlog"] for p in history["points"]) == 400
+    for hours in ("3", "336"):  # a long time is read as courses
+        history = await world.get("resources/plan-1/history", hours=hours)
+        assert {(p["capacity"], p["desired"]) for p in history["points"]} == {(2, 2), (2, 3)}
+        for name, value in (("metrics", 400), ("lowest", 5), ("last", 7)):
+            best = min if value == 5 else max
+            found = [p[name]["backlog"] for p in history["points"]]
+            assert (found[-1] if name == "last" else best(found)) == value
+
+
+async def test_a_long_time_is_shown_without_reading_decisions_that_request_nothing(
+    world: World,
+) -> None:
+    for backlog in (*[5] * 90, *[300] * 8, *[5] * 400):
+        await world.minute(backlog)
+    for query, most in (({"hours": "336"}, 20), ({"hours": "336", "kind": "every"}, 800)):
+        world.store.lines_read = 0
+        body = (await dashboard(Request(query=query), world.board)).body
+        assert 0 < world.store.lines_read <= most
+        assert json.loads(marks_of(body))["marks"]
+
+
+async def test_a_past_time_shows_its_own_changes_and_the_rest_is_found_page_by_page(
+    world: World,
+) -> None:
+    for hour in range(60):
+        line = LogEntry("plan-1", NOW + timedelta(hours=hour), EntryKind.DECISION, f"d-{hour}",
+                        f"because of {hour}", 2, 3, hour, applies=True)  # fmt: skip
+        confirmed = replace(line, kind=EntryKind.CONFIRMED, entry_id=f"c-{hour}", applies=False,
+                            time=line.time + timedelta(seconds=140))  # fmt: skip
+        for each in (line, confirmed):
+            await world.store.record(each)
+    world.now += timedelta(hours=61)
+    query = {"hours": "3", "before": (NOW + timedelta(hours=12)).isoformat(), "live": "true"}
+    body = (await dashboard(Request(query=query), world.board)).body
+    assert re.findall(r'<details id="plan-1/([^"]+)"', body) == ["d-11", "d-10", "d-9"]
+    assert body.count("confirmed after 140 s") == 3, "a change and its outcome are one row"
+    query = {"hours": "336", "live": "true"}
+    found = list[str]()
+    while query.get("until", "first"):
+        body = (await dashboard(Request(query=query), world.board)).body
+        assert len(json.loads(marks_of(body))["marks"]) == 60, "every change is marked"
+        found += re.findall(r'<details id="plan-1/([^"]+)"', body)
+        older = re.search(r'href="\?until=([^"]+)">Older', body)
+        query["until"] = unquote(older[1]) if older else ""
+    assert found == [f"d-{hour}" for hour in reversed(range(60))]
+
+
+def marks_of(body: str) -> str:
+    return body.partition('data-live="history-plan-1">')[2].partition("</script>")[0]
+
+
+async def test_entries_are_found_by_kind_guard_and_text(world: World) -> None:
+    await world.fleet(1)
+    for number, (kind, guard, text) in enumerate([
+        (EntryKind.DECISION, "bounds", "much to do"), (EntryKind.OVERRIDE, "", "sale by Anna"),
+        (EntryKind.FAILED, "", "no quota"), (EntryKind.DECISION, "already_requested", "more"),
+    ]):  # fmt: skip
+        line = LogEntry("plan-1", world.now, kind, f"e-{number}", text, 2, 3, number, guard != "")
+        await world.store.record(replace(line, limited_by=(guard,) if guard else ()))
+    for query, wanted in (
+        ({}, {"e-0", "e-1", "e-2", "e-3"}),
+        ({"kind": "every"}, {"e-0", "e-1", "e-2", "e-3"}),
+        ({"kind": "override"}, {"e-1"}),
+        ({"guard": "bounds"}, {"e-0"}),
+        ({"text": "ANNA"}, {"e-1"}),
+        ({"text": "nothing like it"}, set()),
+        ({"guard": "bounds", "text": "more"}, set()),
+    ):
+        body = (await dashboard(Request(query={**query, "live": "true"}), world.board)).body
+        found = set(re.findall(r'<details id="plan-1/([^"]+)"', body))
+        assert {each for each in found if each.startswith("e-")} == wanted
+        assert (found > wanted) == ("every" in query.values()), "decisions that request nothing"
+
+
+async def test_the_page_and_the_status_say_what_was_spent(world: World) -> None:
+    for _ in range(31):
+        await world.minute(50)
+    for price, said in ((None, "≈ 1.00 instance-hours today, 1.00 instance-hours this month"),
+                        (0.5, "≈ 0.50 today, 0.50 this month")):  # fmt: skip
+        world.board = replace(world.board, price=price)
+        (status,) = await world.get("resources")
+        spent = status["spent"]
+        figures = (spent["today"], spent["month"], spent["month_at_maximum"])
+        assert figures == pytest.approx((1.0, 1.0, 2.5))
+        assert spent["said"].startswith(said)
+        assert spent["said"] in (await dashboard(Request(), world.board)).body
+    world.now += timedelta(hours=5)  # nothing was decided, so what ran is not known
+    for _ in range(2):
+        await world.minute(50)
+    (status,) = await world.get("resources")
+    assert status["spent"]["month"] == pytest.approx(1 + 2 / 60, abs=1e-5)
 
 
 @pytest.mark.parametrize(
@@ -146,7 +233,7 @@ async def test_a_point_has_the_highest_value_of_its_step_and_every_change_has_a_
             400,
             "an ISO 8601 time, such as 2026-03-01T12:00:00Z",
         ),
-        ("resources/plan-1/history", {"hours": "nan"}, 400, "a number from 0.01 to 72"),
+        ("resources/plan-1/history", {"hours": "nan"}, 400, "a number from 0.01 to 336"),
     ],
 )
 async def test_an_invalid_request_is_answered_with_what_would_be_valid(
@@ -159,20 +246,6 @@ async def test_an_invalid_request_is_answered_with_what_would_be_valid(
 
 async def test_the_page_ignores_parameters_that_other_programs_add_to_a_link(world: World) -> None:
     assert (await dashboard(Request(query={"utm_source": "mail"}), world.board)).status == 200
-
-
-async def test_a_second_request_reads_only_the_new_lines(world: World) -> None:
-    for _ in range(30):
-        await world.minute()
-    first = await world.get("resources/plan-1/history", hours="1")
-    read_first, world.store.lines_read = world.store.lines_read, 0
-    await world.minute()
-    second = await world.get("resources/plan-1/history", hours="1")
-    assert read_first >= 30
-    assert world.store.lines_read <= 4
-    assert second["points"][:-1] == first["points"]
-    wider = await world.get("resources/plan-1/history", hours="2")
-    assert wider["points"] == second["points"]
 
 
 async def test_a_refresh_of_the_page_reads_each_state_and_each_log_once(world: World) -> None:
@@ -191,7 +264,7 @@ async def test_from_three_resources_on_a_table_shows_them_and_only_the_chosen_on
     for count, cards in ((2, 2), (3, 0)):
         await world.fleet(count)
         body = (await dashboard(Request(query={"live": "true"}), world.board)).body
-        assert (body.count("data-resource"), body.count("<form")) == (cards, cards)
+        assert (body.count("data-resource"), body.count('<form class="override"')) == (cards, cards)
         assert ('<h2 id="all">3 resources' in body) == (cards == 0)
     row = body.partition('id="row-plan-2"')[2].partition("</tr>")[0]
     _state, instances, load, *_ = (re.sub("<[^>]+>", "", each) for each in row.split("<td")[1:])
@@ -267,8 +340,8 @@ async def test_a_link_leads_to_the_resource_whatever_its_name(world: World) -> N
     world.now += timedelta(minutes=4)
     await world.decide(several[:-1])
     body = (await dashboard(Request(query={"resource": "plan-1"}), world.board)).body
-    links = [unescape(link) for link in re.findall(r'href="\?([^"]+)"', body)]
-    named = [parse_qs(urlsplit(f"?{link}").query)["resource"][0] for link in links if link[9:]]
+    links = [unescape(link) for link in re.findall(r'href="\?(resource=[^"]+)"', body)]
+    named = [parse_qs(urlsplit(f"?{link}").query)["resource"][0] for link in links]
     assert {*named} == {*several}
     assert named.count(several[-1]) > 1, "in the table, and at what is wrong"
 
@@ -316,7 +389,7 @@ async def test_the_page_and_the_json_show_the_same_status_however_old_the_newest
         for age in (timedelta(minutes=1), timedelta(days=9), timedelta(minutes=-20_000)):
             world.now += age  # the last one sets the clock of the store back
             seen = await overview(world.board, world.resource)
-            shown = await card(world.board, world.resource, seen, 3)
+            shown = await card(world.board, world.resource, seen, HistoryWanted.model_validate({}))
             assert shown.content["status"] == await world.get("resources/plan-1")
 
 
@@ -421,48 +494,3 @@ async def test_nan_and_infinity_never_appear_in_the_json(world: World) -> None:
         assert "NaN" not in text
         assert "Infinity" not in text
     assert "NaN" not in (await dashboard(Request(), world.board)).body
-
-
-# --- the cache of the log --------------------------------------------------------------------
-
-
-async def count_lines(recent: RecentLog, world: World, hours: float) -> int:
-    return len(await recent.entries("plan-1", world.now - timedelta(hours=hours)))
-
-
-async def test_reading_a_short_time_span_leaves_no_gap_in_a_longer_one(world: World) -> None:
-    recent = RecentLog(world.store)
-    await world.minute()
-    await count_lines(recent, world, 3)
-    world.now += timedelta(hours=5)
-    await world.minute()
-    world.now += timedelta(hours=5)
-    await world.minute()
-    await count_lines(recent, world, 1)
-    everything = await count_lines(RecentLog(world.store), world, 12)
-    assert await count_lines(recent, world, 12) == everything
-
-
-async def test_a_log_that_exceeds_the_cache_is_not_read_in_full_each_time(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("shared.web.board.CACHED_ENTRIES_MAX", 10)
-    recent = RecentLog(world.store)
-    for _ in range(20):
-        await world.minute()
-        await count_lines(recent, world, 12)
-    before = world.store.lines_read
-    await world.minute()
-    assert await count_lines(recent, world, 12) == 10
-    assert world.store.lines_read - before <= 4
-
-
-async def test_the_chart_goes_on_after_the_clock_of_the_store_was_set_back(world: World) -> None:
-    for _ in range(20):
-        await world.minute()
-        await world.get("resources/plan-1/history", hours="1")
-    world.now -= timedelta(minutes=10, seconds=20)
-    for _ in range(3):
-        await world.minute()
-        shown = await world.get("resources/plan-1/history", hours="1")
-        assert format_time(world.now) in [point["time"] for point in shown["points"]]

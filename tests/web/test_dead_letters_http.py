@@ -98,6 +98,22 @@ async def test_purging_deletes_older_letters_and_reports_whether_more_remain() -
     assert not json_of(answer)["more"]
 
 
+async def test_who_redrives_or_deletes_dead_letters_is_logged(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    at = await dead_letter_service()
+    signed_in = {"x-ms-client-principal-name": "carla@example.org"}
+    redrive = replace(request_for("0", "2"), query={"by": "anna"})
+    await http.dead_letter_redrive(redrive, at)
+    body = b'{"older_than_days": 0, "limit": 1, "by": "anna"}'
+    answer = await http.dead_letters_purge(Request(headers=JSON_TYPE | signed_in, body=body), at)
+    assert (len(json_of(answer)["done"]), json_of(answer)["more"]) == (1, True)
+    assert [record.getMessage() for record in caplog.records] == [
+        "[dead_letters_redriven] 1 done, 0 failed, event 2 of 0, by anna",
+        "[dead_letters_purged] 1 done, 0 failed, older than 0 days, by carla@example.org",
+    ]
+
+
 @pytest.mark.parametrize(
     ("letters", "more"),
     [(99, [False]), (100, [True, False]), (101, [True, False]), (200, [True, True, False])],

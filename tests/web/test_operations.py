@@ -87,7 +87,7 @@ def refusal(read: Any, request: Request, model: type[Given]) -> str:
             in_json({"older_than_days": float("nan"), "b": 1, "a": 2}),
             Older,
             "older_than_days = nan: must be a number from 0 to 36,500; "
-            "unknown field 'a', 'b'; known: older_than_days",
+            "unknown field 'a', 'b'; known: older_than_days, limit, by",
         ),
         (
             in_body,
@@ -104,6 +104,15 @@ def test_every_problem_of_a_request_is_named_at_once_with_its_value_and_its_rule
     read: Any, request_: Request, model: type[Given], said: str
 ) -> None:
     assert refusal(read, request_, model) == said
+
+
+def test_a_whole_number_in_json_may_have_a_decimal_point() -> None:
+    given = in_body(in_json({"older_than_days": 0.5, "limit": 2.0}), Older)
+    assert (given.older_than_days, given.limit) == (0.5, 2)
+    for limit in (2.5, 1e300, 1e999):
+        assert "limit = " in refusal(
+            in_body, in_json({"older_than_days": 1, "limit": limit}), Older
+        )
 
 
 def test_a_text_in_an_address_states_a_value_only_in_one_plain_form() -> None:

@@ -17,7 +17,7 @@ from shared.autoscaling.store.tables import TableStateStore
 from shared.settings.connections import StorageConnection
 from shared.values.measurements import CAPACITY_METRIC, Window
 from shared.web import http
-from shared.web.board import Board, RecentLog, Shown
+from shared.web.board import Board, Shown
 from shared.web.http import Request
 from shared.web.page import dashboard
 from tests.builders import NOW, SOURCE, resource, sample, state
@@ -46,7 +46,7 @@ class Failing(MemoryStateStore):
 
 
 def board(store: StateStore, *names: str) -> Board:
-    return Board({name: resource(name) for name in names}, store, RecentLog(store), 30)
+    return Board({name: resource(name) for name in names}, store, 30)
 
 
 @pytest.fixture(autouse=True)

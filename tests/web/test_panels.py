@@ -18,7 +18,7 @@ from shared.ingestion.model import DeadLetter, FailureKind, Stream
 from shared.ingestion.operating.breaker_controller import BreakerView
 from shared.sampling.trend_rows import Trend
 from shared.web import http, panels
-from shared.web.board import Board, RecentLog, Shown, cached
+from shared.web.board import Board, Shown, cached
 from shared.web.breaker_http import breakers
 from shared.web.http import Request
 from shared.web.page import dashboard
@@ -61,7 +61,7 @@ def board(**shown: Any) -> Board:
 
     store = MemoryStateStore(lambda: NOW)
     named = {name.replace("_", "-"): (lambda v=value: answer(v)) for name, value in shown.items()}
-    return Board({}, store, RecentLog(store), 30, named)
+    return Board({}, store, 30, named)
 
 
 def test_only_a_breaker_that_is_not_closed_has_a_link() -> None:

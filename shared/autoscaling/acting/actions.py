@@ -1,10 +1,8 @@
-"""The life cycle of a scale action: requested, then confirmed, deferred or failed.
+"""The life cycle of a scale action: requested, then confirmed, deferred or failed. Pure.
 
 A plan may get from the previous capacity to the target in pieces. Each reading in between is
 progress, and the action remains pending. If there is no progress until the deadline, the action is
 confirmed in part: at the capacity that the plan has reached.
-
-All functions are pure: they take the state and the time, and return the new state.
 """
 
 from __future__ import annotations
@@ -27,9 +25,7 @@ from shared.autoscaling.state import ActionStatus, Desired, ScaleAction, Scaling
 from shared.values.measurements import CAPACITY_METRIC, MetricValue, Window, span, until
 
 RETRY_DOUBLINGS_MAX = 4
-"""The wait between attempts doubles at most this many times, so it grows to at most 16 times the
-first wait.
-"""
+"""The wait between attempts doubles at most this many times."""
 CHANGES_KEPT_MAX = 100
 """The times of at most this many changes are kept. Azure allows fewer within an hour."""
 
@@ -85,7 +81,6 @@ def _superseded(known: Desired | None) -> tuple[int, ...]:
 
 
 def action_of(resource_name: str, desired: Desired) -> ScaleAction:
-    """The action that brings the resource to its desired state."""
     return ScaleAction(
         resource_name, desired.target, desired.epoch, desired.reason, desired.requested_at
     )
@@ -114,10 +109,9 @@ def _counted(desired: Desired, now: datetime, since: datetime) -> Desired:
 
 
 def confirm_in_part(desired: Desired, actual: int, now: datetime, timing: ActionTiming) -> Desired:
-    """Record that the plan has ``actual`` instances, which are only a part of the requested change,
-    and that the app does not wait for the rest. The cooldown starts at ``now``. Nothing is
-    requested for ``timing.failure_hold_seconds``.
-    """
+    """Record that the plan has ``actual`` instances, only a part of the requested change, and that
+    the app does not wait for the rest. The cooldown starts at ``now``. Nothing is requested for
+    ``timing.failure_hold_seconds``."""
     return replace(
         _at(desired, actual, now),
         changed_by_hand=False,
@@ -170,8 +164,8 @@ def defer(
 ) -> Desired:
     """Postpone the action. It remains pending, and the reconciler sends it again later.
 
-    Each further deferral doubles the wait. If the service states ``retry_after_seconds``, the app
-    waits for that time instead, but at least for ``timing.retry_seconds``.
+    The wait doubles with each further deferral, or is ``retry_after_seconds`` if the service states
+    it, but at least ``timing.retry_seconds``.
     """
     wait_seconds = timing.retry_seconds * 2 ** min(desired.attempts, RETRY_DOUBLINGS_MAX)
     if retry_after_seconds is not None:
@@ -187,9 +181,8 @@ def defer(
 def fail(
     desired: Desired, now: datetime, error: str, timing: ActionTiming, *, may_follow: bool = False
 ) -> Desired:
-    """Give up the action. The same capacity can be requested again after
-    ``timing.failure_hold_seconds``. ``may_follow`` says that the plan may change nevertheless.
-    """
+    """Give up the action. Nothing is requested for ``timing.failure_hold_seconds``. ``may_follow``
+    says that the plan may change nevertheless."""
     return replace(
         desired,
         status=ActionStatus.FAILED,
@@ -217,9 +210,8 @@ def adopt(desired: Desired, actual: int, now: datetime) -> Desired:
 
 
 def enforce(desired: Desired, actual: int, now: datetime, limits: Limits) -> Desired:
-    """Revert a manual change, as far as the limits allow, by an action with a new epoch. If the
-    limits allow no change, the manual capacity is adopted.
-    """
+    """Revert a manual change, as far as the limits allow, by an action with a new epoch. If they
+    allow no change, the manual capacity is adopted."""
     believed = desired.capacity
     target = min(max(believed, limits.minimum), limits.maximum)
     if target == actual:
@@ -252,11 +244,9 @@ class Settlement:
 def settle(
     desired: Desired, settlement: Settlement, now: datetime, timing: ActionTiming
 ) -> Desired | None:
-    """The desired state after the outcome; None if the action already has a recorded outcome.
-
-    A confirmation is recorded even if the app has given the action up meanwhile, because the
-    capacity was read back from the plan.
-    """
+    """The desired state after the outcome; None if the action already has one. A confirmation is
+    recorded even if the app has given the action up meanwhile, because the capacity was read back
+    from the plan."""
     whole = desired.status is ActionStatus.CONFIRMED and desired.given_up is None
     if settlement.change_requested:  # Azure counts it, also if it comes no further
         moved = desired.progressed_at
@@ -286,9 +276,8 @@ def reopen(desired: Desired, capacity: int, now: datetime, actual: int | None = 
     """The desired state after a late change: an older action of the app has set the capacity to
     ``capacity``. A plan that fills in pieces still has ``actual`` instances.
 
-    A confirmed action becomes pending again, because the late change may have undone it. A pending
-    or failed action keeps its status. In both cases ``capacity`` is recorded as superseded, so that
-    this capacity is not mistaken for a manual change.
+    A confirmed action becomes pending again, because the late change may have undone it.
+    ``capacity`` is recorded as superseded, so that it is not mistaken for a manual change.
     """
     recorded = replace(desired, superseded=(*desired.superseded, capacity))
     if desired.status is not ActionStatus.CONFIRMED:
@@ -308,9 +297,8 @@ def reopen(desired: Desired, capacity: int, now: datetime, actual: int | None = 
 
 
 def confirm_if_observed(state: ScalingState, observed: MetricValue) -> ScalingState:
-    """Confirm an action once its target capacity is observed, even if the result of the action was
-    lost or the app has given the action up.
-    """
+    """Confirm an action whose target is observed, even if it was given up or its result was
+    lost."""
     desired = state.desired
     if desired is None or desired.status is ActionStatus.CONFIRMED or passes_target(desired):
         return state
@@ -325,7 +313,7 @@ def confirm_if_observed(state: ScalingState, observed: MetricValue) -> ScalingSt
 def reason_to_ignore(
     resource: Resource, state: ScalingState, action: ScaleAction, now: datetime
 ) -> str | None:
-    """Why the scaler must ignore an action; None if the scaler must carry it out."""
+    """Why the scaler must ignore an action; None if it must carry it out."""
     desired = state.desired
     if desired is None or action.epoch > desired.epoch:
         return f"the state of this resource has no decision of epoch {action.epoch}"
@@ -347,10 +335,8 @@ def reason_to_ignore(
 
 
 def outside_limits(target: int, limits: Limits) -> str:
-    """Why the running copy of the app must not set this target; empty if it may.
-
-    The limits may have changed since the target was decided, or another copy decided it.
-    """
+    """Why the running copy of the app must not set this target; empty if it may. The limits may
+    have changed since it was decided, or another copy decided it."""
     if target > limits.maximum:
         return f"{target} is above the maximum of {limits.maximum}"
     if target < limits.minimum:
@@ -359,11 +345,8 @@ def outside_limits(target: int, limits: Limits) -> str:
 
 
 def changed_by_hand(desired: Desired, actual: int) -> bool:
-    """True if none of the app's own actions can have led to this capacity.
-
-    An action that may still take effect leads to any capacity on the way to its target, but not
-    back from what was reached.
-    """
+    """True if none of the app's own actions can have led to this capacity. One that may still take
+    effect leads to any capacity on the way to its target, but not back from what was reached."""
     if desired.status is ActionStatus.CONFIRMED:
         own = [desired.target, desired.requested]
     else:
@@ -375,8 +358,7 @@ def changed_by_hand(desired: Desired, actual: int) -> bool:
 
 def passes_target(desired: Desired) -> bool:
     """True if an earlier action, which may still take effect, leads beyond the target of the
-    pending one. The plan then has this capacity for a moment only, unless it is requested anew.
-    """
+    pending one. The plan then has this capacity for a moment only, unless it is requested anew."""
     earlier = [target for target in desired.superseded if target != desired.target]
     way = (desired.capacity, *earlier)
     return desired.pending and bool(earlier) and min(way) <= desired.target <= max(way)
@@ -384,10 +366,6 @@ def passes_target(desired: Desired) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Reconciliation:
-    """What the reconciler writes and sends. If all three fields are None, the reconciler does
-    nothing.
-    """
-
     desired: Desired | None = None
     action: ScaleAction | None = None
     entry: LogEntry | None = None
@@ -411,15 +389,13 @@ def reconcile(
     1. If the app has not requested a capacity yet, there is nothing to do. 2. If the plan has the
     desired capacity, the action is confirmed. 3. If an action that was replaced may have led to the
     capacity, the confirmed action is reopened. 4. If no action of the app explains the capacity, it
-    was set manually. The manual capacity is then adopted, or the desired capacity is requested
-    again with a new epoch. 5. If the plan has come closer to the target of a pending action, that
-    is progress. If the action was given up, it is confirmed in part. 6. A pending action without
-    progress ends after its deadline: it is confirmed in part, or fails. Before the deadline, the
-    action is sent again with the same epoch after each wait (see ActionTiming). The reconciler
-    sends actions only if the resource is in active mode, and only within its limits. With
-    ``decides=False``, actions are only confirmed, because another version of the rules is in force.
-    ``failure`` says why the last change of the plan did not complete. A pending action that has
-    asked for a change is then deferred.
+    was set manually. It is adopted, or the desired capacity is requested again with a new epoch. 5.
+    If the plan has come closer to the target of a pending action, that is progress. If the action
+    was given up, it is confirmed in part. 6. A pending action without progress ends after its
+    deadline: it is confirmed in part, or fails. Before, it is sent again with the same epoch after
+    each wait, in active mode and within the limits. With ``decides=False``, actions are only
+    confirmed, because another version of the rules is in force. ``failure`` says why the last
+    change of the plan did not complete, which defers a pending action that has asked for a change.
     """
     desired, step = as_of(state, now).desired, None
     resource = within_plan(resource, state)
@@ -495,9 +471,8 @@ def _unexplained(
 
 
 def _is_late(desired: Desired, actual: int, now: datetime, timing: ActionTiming) -> bool:
-    """True if the confirmed action replaced others, which are not sent any more but may still be
-    under way, and one of them leads to this capacity.
-    """
+    """True if an action that the confirmed one replaced may still be under way and lead to this
+    capacity."""
     way = (desired.target, *desired.superseded)
     ends_at = desired.requested_at + span(timing.deadline_seconds)
     is_confirmed = desired.status is ActionStatus.CONFIRMED
@@ -574,7 +549,6 @@ def _resend_at(desired: Desired, timing: ActionTiming) -> datetime:
 def entry(
     resource: Resource, desired: Desired, kind: EntryKind, now: datetime, reason: str
 ) -> LogEntry:
-    """An entry of the decision log about an action."""
     part = "" if desired.target == desired.requested else f"-{desired.target}"
     return LogEntry(
         resource_name=resource.name,
@@ -589,16 +563,13 @@ def entry(
 
 
 def as_of(state: ScalingState, now: datetime) -> ScalingState:
-    """Correct the times of the state that lie in the future. Such times occur after a clock was set
-    back.
+    """Correct the times of the state that lie in the future, as after a clock was set back.
 
-    1. Samples that are more than FUTURE_TOLERANCE_SECONDS ahead of ``now`` are dropped. The clocks
-    of two services may differ by up to this tolerance. 2. All recommendations later than ``now``
-    are dropped. 3. The desired state may have been requested, sent or changed at a time that is
-    ahead of ``now`` by more than the tolerance. If so, all its times that are later than ``now``
-    are set to ``now``. A cooldown or deadline that counts from such a time then begins at ``now``.
-    4. If the action of such a desired state is pending, it is due to be sent again, because the
-    time since it was sent is unknown.
+    1. Samples that are more than FUTURE_TOLERANCE_SECONDS ahead of ``now`` are dropped. 2. All
+    recommendations later than ``now`` are dropped. 3. If a time of the desired state is ahead of
+    ``now`` by more than the tolerance, all that are later than ``now`` are set to ``now``, and so
+    cooldowns and deadlines begin. 4. If the action of such a state is pending, it is sent again,
+    because the time since then is unknown.
     """
     latest = now + span(FUTURE_TOLERANCE_SECONDS)
     for name, history in state.histories.items():

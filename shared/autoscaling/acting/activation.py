@@ -1,9 +1,9 @@
 """Which version of the rules decides while copies of the app with different rules run. Pure.
 
-During a deployment, old and new copies receive messages of the same queues. The version that was
-activated last decides. Copies with another version only store samples. The version in force is a
-part of the state, and each change of the desired state writes it again. A decision that was made
-while another version was activated is therefore a conflict, and is not committed.
+The version that was activated last decides. Copies with another version only store samples. The
+version in force is a part of the state, and each change of the desired state writes it again. A
+decision that was made while another version was activated is therefore a conflict, and is not
+committed.
 """
 
 from __future__ import annotations
@@ -19,8 +19,7 @@ from shared.autoscaling.state import RulesInForce, ScalingState
 LOCAL = "local-"
 """The prefix of a version that does not run in Azure, for example on a developer's computer."""
 SILENCE = timedelta(minutes=2)
-"""How long the version in force must leave samples without a decision, before a version that it
-replaced may decide again.
+"""How long a version in force must leave samples undecided before one that it replaced may decide.
 """
 DEPLOYMENT = timedelta(minutes=10)
 """Operators are not notified of old copies that run within this time after an activation."""
@@ -29,8 +28,7 @@ REPLACED_MAX = 20
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """Whether a copy of the app decides, and the version in force to commit; None changes
-    nothing."""
+    """Whether a copy of the app decides, and the version in force to commit, if it changes."""
 
     decides: bool
     rules: RulesInForce | None = None

@@ -1,16 +1,10 @@
 """Reads metrics from Azure Monitor, for many resources in one request if the app's role permits it.
 
-The metrics are available through two interfaces:
-
-- Azure Resource Manager returns the metrics of one resource. The role Monitoring Reader on that
-  resource is enough.
-- The data plane of Azure Monitor returns the metrics of up to 50 resources of a region. It requires
-  the role Monitoring Reader on the whole subscription. Without this role on the subscription, the
-  data plane answers 401 or 403, whatever roles the app has on the resources.
-
-The first query for a resource is for that resource alone, and the answer also names the region of
-the resource. From then on, several resources of a region are queried as a batch. If the batch is
-denied, each resource is queried alone again.
+Azure Resource Manager returns the metrics of one resource, for which Monitoring Reader on it is
+enough. The data plane returns those of up to 50 resources of a region. It requires Monitoring
+Reader on the whole subscription, and otherwise answers 401 or 403. The first query for a resource
+is for that resource alone, and the answer also names its region. From then on, several resources of
+a region are queried as a batch, and alone again if the batch is denied.
 """
 
 from __future__ import annotations
@@ -47,6 +41,7 @@ from shared.azure.arm import ArmClient, arm_client
 from shared.azure.budget import ArmBudget
 from shared.azure.refusals import Access
 from shared.azure.transport import is_loopback, retry_after_seconds
+from shared.values.news import stamp
 from shared.values.redaction import redacting
 from shared.values.text import one_line, quoted
 
@@ -86,9 +81,7 @@ class QueryRefused(ReadFailed):
 
 @redacting
 class AzurePlatformMetrics:
-    """See PlatformMetrics. Each source is queried about once a minute (see ``QUERY_EVERY``). This
-    does not depend on the number of resources that use the source.
-    """
+    """See PlatformMetrics. Each source is queried once in ``QUERY_EVERY``."""
 
     def __init__(
         self,
@@ -105,9 +98,7 @@ class AzurePlatformMetrics:
         self._taken: dict[AzureMonitorMetric, Taken] = {}
         self._regions: dict[str, str] = {}
         self._denied_until: dict[str, datetime] = {}
-        """The time until which a denied query is not repeated. The keys are subscriptions whose
-        batches were denied, and resources whose own queries were denied.
-        """
+        """Until when subscriptions whose batches were denied, and resources, are not queried."""
         self._denials: dict[AzureMonitorMetric, str] = {}
         self._throttling: dict[str, Throttling] = {}
 
@@ -161,10 +152,8 @@ class AzurePlatformMetrics:
             return dict.fromkeys(query.sources, error)
 
     def _denied(self, query: MetricQuery, message: str) -> Answers:
-        """The error for the sources of a resource whose query was denied.
-
-        The resource is queried again after an hour. The same error is returned only once.
-        """
+        """The error for the sources of a resource whose query was denied, which is returned only
+        once. The resource is queried again after an hour."""
         self._denied_until[query.place] = self._clock() + DENIED_FOR
         new = [source for source in query.sources if self._denials.get(source) != message]
         self._denials.update(dict.fromkeys(new, message))
@@ -213,7 +202,7 @@ class AzurePlatformMetrics:
     async def _one(self, query: MetricQuery, now: datetime) -> Answers:
         (resource_id,) = query.resource_ids
         parameters = {
-            "timespan": f"{_time(query.start(now))}/{_time(now)}",
+            "timespan": f"{stamp(query.start(now))}/{stamp(now)}",
             "$filter": query.filter,
             "metricnamespace": query.sources[0].namespace,
         }
@@ -225,8 +214,8 @@ class AzurePlatformMetrics:
 
     async def _batch(self, query: MetricQuery, now: datetime) -> Answers:
         parameters = {
-            "starttime": _time(query.start(now)),
-            "endtime": _time(now),
+            "starttime": stamp(query.start(now)),
+            "endtime": stamp(now),
             "filter": query.filter,
             "metricnamespace": query.namespace,
         }
@@ -239,8 +228,7 @@ class AzurePlatformMetrics:
         return _answers(query, found)
 
     async def _sent(self, query: MetricQuery, path: str, parameters: Mapping[str, str]) -> Any:
-        """The answer to a query, without parameters that are empty. Raises QueryRefused, and the
-        errors of the client."""
+        """The answer to a query. Raises QueryRefused, and the errors of the client."""
         asked = {
             "metricnames": ",".join(name.replace(",", "%2") for name in query.metrics),
             "aggregation": ",".join(query.aggregations),
@@ -267,8 +255,7 @@ class AzurePlatformMetrics:
 def request_of(
     url: str, parameters: Mapping[str, str], resource_ids: Sequence[str] = ()
 ) -> HttpRequest:
-    """The request for the metrics of one resource, or of several of a region, without parameters
-    that are empty."""
+    """The request for the metrics of one resource, or of several, without empty parameters."""
     asked = {"api-version": API_VERSION, **parameters}
     return HttpRequest(
         "POST" if resource_ids else "GET",
@@ -279,11 +266,8 @@ def request_of(
 
 
 def batch_address(arm_endpoint: str, region: str) -> tuple[str, str] | None:
-    """The address of the data plane in a region, and the audience of its tokens.
-
-    The result is None for a cloud whose address is not known. A loopback address belongs to a local
-    stand-in for Azure, which serves both interfaces.
-    """
+    """The address of the data plane in a region, and the audience of its tokens; None for an
+    unknown cloud. A loopback address belongs to a local stand-in, which serves both interfaces."""
     if is_loopback(arm_endpoint):
         return f"{arm_endpoint}/regions/{region}", arm_endpoint
     host = BATCH_HOSTS.get(urlsplit(arm_endpoint).hostname or "")
@@ -295,8 +279,6 @@ def _name(metric: Any) -> str:
 
 
 def _answers(query: MetricQuery, metrics: Mapping[tuple[str, str], Any]) -> Answers:
-    """The answers for the sources of a query. ``metrics`` maps a resource and a metric's name to
-    what the service answered."""
     keys = {source: (resource_key(source), source.metric.lower()) for source in query.sources}
     return {source: _points(source, metrics.get(key)) for source, key in keys.items()}
 
@@ -330,7 +312,3 @@ def _refused(error: AzureError, query: MetricQuery) -> ReadFailed:
     seconds = retry_after_seconds(error.response)
     wait = None if seconds is None else timedelta(seconds=seconds)
     return QueryRefused(message, status, wait)
-
-
-def _time(time: datetime) -> str:
-    return time.strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -1,47 +1,35 @@
 """Plans queries of Azure Monitor, selects the points to take, and computes waits. Pure.
 
 Azure Monitor publishes one point per minute and metric, some minutes late. A point without a value
-stands for a minute whose value is not known yet. Such a value is missing, not zero. Sums and counts
-may still grow after they were first published, because the parts of a service report separately.
-The app takes such a point once two queries have returned the same value.
+is missing, not zero. Sums and counts may still grow, because the parts of a service report
+separately: they are taken once two queries have returned the same value.
 
 https://learn.microsoft.com/azure/azure-monitor/metrics/migrate-to-batch-api
 """
 
 from __future__ import annotations
 
-import re
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import NamedTuple
 
 from shared.autoscaling.azure_monitor.lag import grain_of
 from shared.autoscaling.azure_monitor.source import AzureMonitorMetric
 from shared.values.measurements import NOTHING, MetricValue, span
 
 QUERY_EVERY = timedelta(seconds=55)
-"""A source is queried once a minute. The interval is slightly shorter, because the collector runs
-every few seconds.
-"""
+"""A source is queried once a minute, in the nearest run of the collector."""
 SETTLED_AFTER = timedelta(minutes=5)
 """A sum that is this old at the first query of a process is taken at once."""
 RESOURCES_MAX = 50
-"""The maximum number of resources in a query, a limit of Azure Monitor."""
 METRICS_MAX = 20
-"""The maximum number of metrics in a query, a limit of Azure Monitor."""
+"""Limits of Azure Monitor for one query."""
 DENIED_FOR = timedelta(hours=1)
-"""If a query of a resource or of a whole subscription is denied, the app waits for this time before
-it repeats the query.
-"""
+"""The wait before a query that was denied is repeated."""
 WAIT_FIRST = timedelta(minutes=1)
 WAIT_MAX = timedelta(minutes=15)
 RETRY_AFTER_MAX = timedelta(hours=1)
-
-RESOURCE_ID = re.compile(
-    r"/subscriptions/([^/]+)/resourceGroups/[^/]+/providers/([^/]+)((?:/[^/]+/[^/]+)+)/?", re.I
-)
 
 
 # --- queries ----------------------------------------------------------------------------------
@@ -54,12 +42,15 @@ class MetricQuery:
     subscription_id: str
     region: str
     namespace: str
-    resource_ids: tuple[str, ...]
-    metrics: tuple[str, ...]
-    aggregations: tuple[str, ...]
     grain: str
     filter: str
+    resource_ids: tuple[str, ...]
+    metrics: tuple[str, ...]
     sources: tuple[AzureMonitorMetric, ...]
+
+    @property
+    def aggregations(self) -> tuple[str, ...]:
+        return tuple(sorted({source.aggregation for source in self.sources}))
 
     @property
     def place(self) -> str:
@@ -69,39 +60,29 @@ class MetricQuery:
         return self.resource_ids[0]
 
     def start(self, now: datetime) -> datetime:
-        """The beginning of the queried time."""
         return now - max(map(queried_span, self.sources))
 
 
-class _Alike(NamedTuple):
-    """What the sources of one request have in common.
-
-    A resource that is queried alone has no ``region``. Its ID is in ``alone``.
-    """
-
-    subscription_id: str
-    region: str
-    alone: str
-    namespace: str
-    grain: str
-    filter: str
+_Alike = tuple[str, str, str, str, str]
+"""What the sources of one request have in common: the first fields of MetricQuery."""
 
 
 def plan_queries(
     sources: Iterable[AzureMonitorMetric], regions: Mapping[str, str], denied: Collection[str]
 ) -> list[MetricQuery]:
-    """The requests for the sources. There are as few as the limits of Azure Monitor allow.
+    """The requests for the sources, as few as the limits of Azure Monitor allow.
 
-    Resources are queried as a batch if their regions are known, and if the app may query the whole
-    subscription. ``denied`` contains the subscriptions that it may not query. A single resource is
-    not queried as a batch, because a batch requires more permissions. ``regions`` maps resource IDs
-    in lower case to regions.
+    Resources are queried as a batch if their regions are known, there are several, and their
+    subscription is not among the ``denied``. ``regions`` maps resource IDs in lower case to
+    regions.
     """
-    groups = defaultdict[_Alike, list[AzureMonitorMetric]](list)
+    groups = defaultdict[tuple[_Alike, str], list[AzureMonitorMetric]](list)
     for source in sources:
-        groups[_alike(source, regions, denied)].append(source)
+        alike = _alike(source, regions, denied)
+        alone = "" if alike[1] else resource_key(source)
+        groups[alike, alone].append(source)
     queries = list[MetricQuery]()
-    for alike, members in groups.items():
+    for (alike, _), members in groups.items():
         ids = sorted({resource_key(source) for source in members})
         for start in range(0, len(ids), RESOURCES_MAX):
             some = ids[start : start + RESOURCES_MAX]
@@ -113,29 +94,26 @@ def _alike(
     source: AzureMonitorMetric, regions: Mapping[str, str], denied: Collection[str]
 ) -> _Alike:
     subscription_id, namespace = subscription_and_namespace(source.resource_id)
-    namespace = source.namespace or namespace
-    key = resource_key(source)
-    region = "" if subscription_id in denied else regions.get(key, "")
-    alone = "" if region else key
-    return _Alike(subscription_id, region, alone, namespace, source.time_grain, source.filter)
+    region = "" if subscription_id in denied else regions.get(resource_key(source), "")
+    return subscription_id, region, source.namespace or namespace, source.time_grain, source.filter
 
 
 def _queries(
     alike: _Alike, ids: Sequence[str], sources: Sequence[AzureMonitorMetric]
 ) -> Iterator[MetricQuery]:
+    subscription_id, region, namespace, grain, dimensions = alike
     names = sorted({source.metric for source in sources})
     for start in range(0, len(names), METRICS_MAX):
         some = names[start : start + METRICS_MAX]
         asked = tuple(source for source in sources if source.metric in some)
         yield MetricQuery(
-            alike.subscription_id,
-            alike.region if len(ids) > 1 else "",
-            alike.namespace,
+            subscription_id,
+            region if len(ids) > 1 else "",
+            namespace,
+            grain,
+            dimensions,
             tuple(ids),
             tuple(some),
-            tuple(sorted({source.aggregation for source in asked})),
-            alike.grain,
-            alike.filter,
             asked,
         )
 
@@ -155,10 +133,8 @@ def resource_key(source: AzureMonitorMetric) -> str:
 
 def subscription_and_namespace(resource_id: str) -> tuple[str, str]:
     """The subscription, and the resource type, which is the namespace of platform metrics."""
-    match = RESOURCE_ID.fullmatch(resource_id)
-    assert match is not None, "validated with the rules"
-    types = match[3].split("/")[1::2]
-    return match[1].lower(), "/".join([match[2], *types]).lower()
+    _, subscription_id, _, _, _, provider, *names = resource_id.strip("/").lower().split("/")
+    return subscription_id, "/".join([provider, *names[::2]])
 
 
 # --- points -----------------------------------------------------------------------------------
@@ -166,10 +142,7 @@ def subscription_and_namespace(resource_id: str) -> tuple[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class MetricPoint:
-    """The value of the interval that begins at ``start``.
-
-    An interval whose value is not known has no point.
-    """
+    """The value of the interval that begins at ``start``."""
 
     start: datetime
     value: float
@@ -189,9 +162,8 @@ def take(
 ) -> tuple[tuple[MetricValue, ...], Taken]:
     """The samples that are new since the last query, oldest first, and what was taken so far.
 
-    The time of a sample is the end of its interval, because a sum or an average refers to the whole
-    interval. Points may be late, so a point is also new if points of later intervals were taken
-    before. An interval that has not ended is left to a later query.
+    The time of a sample is the end of its interval. A late point is also new if points of later
+    intervals were taken before. An interval that has not ended is left to a later query.
     """
     grain, oldest = grain_of(source.time_grain), now - queried_span(source)
     starts = {start for start in taken.starts if start >= oldest}

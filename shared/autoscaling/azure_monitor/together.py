@@ -14,17 +14,15 @@ PlatformReading = tuple[MetricValue, ...] | ReadFailed
 
 
 class PlatformMetrics(Protocol):
-    """Reads metrics of Azure Monitor."""
-
     async def read(
         self, sources: Sequence[AzureMonitorMetric]
     ) -> Mapping[AzureMonitorMetric, PlatformReading]:
         """The samples that are new since the last call, oldest first, or why there is no answer.
 
         A sample may be older than one that was returned before. None is returned twice by the same
-        object; another object, as after a restart, returns the last minutes again. A source that is
-        not due yet is left out. The failure of one source does not affect others. ReadDenied is
-        returned once, and again only if its message changes or after the source could be read.
+        object. A source that is not due yet is left out. The failure of one source does not affect
+        others. ReadDenied is returned once, and again only if its message changes or after the
+        source could be read.
         """
         ...
 

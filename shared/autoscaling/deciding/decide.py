@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any
 
@@ -45,6 +45,8 @@ from shared.values.measurements import (
 )
 
 NUMBER = re.compile(r"\d+(?:\.\d+)?")
+HOUR, GAP_MAX = timedelta(hours=1), timedelta(minutes=15)
+"""The capacity counts as unknown between two decisions that are further apart."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +131,9 @@ class LogEntry:
     """The time of the first of them."""
     set_back: int = 0
     """How often the clock of the store was set back before this decision."""
+    hours: tuple[float, ...] = ()
+    """The instance-hours of the day and of the month, in UTC, until this decision, each followed by
+    the hours in which the capacity was known."""
 
     @property
     def guard(self) -> str:
@@ -155,11 +160,21 @@ class LogEntry:
         is_back = before.time > self.time
         count = before.set_back + is_back
         entry_id = f"{self.entry_id}-clock-{count}" if count else self.entry_id
-        new = replace(self, entry_id=entry_id, set_back=count)
+        new = replace(self, entry_id=entry_id, set_back=count, hours=self._hours(before))
         if is_back or self._said() != before._said():
             return new
         first = before.repeated_since or before.time
         return replace(new, repeated=before.repeated + 1, repeated_since=first)
+
+    def _hours(self, before: LogEntry) -> tuple[float, ...]:
+        gap, known, hours = self.time - before.time, 0.0, before.hours or (0.0,) * 4
+        if before.current is not None and timedelta() < gap <= GAP_MAX:
+            known = gap / HOUR
+        more = ((before.current or 0) * known, known) * 2
+        kept = before.time.date() == self.time.date(), before.time.month == self.time.month
+        return tuple(
+            round(more[n] + (hours[n] if kept[n // 2] else 0), 9) for n in range(len(more))
+        )
 
     def _said(self) -> tuple[object, ...]:
         said = self.current, self.desired, self.epoch, self.limited_by

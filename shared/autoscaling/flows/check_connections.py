@@ -1,6 +1,4 @@
-"""Checks that all metric sources, state rows and plans can be read, and that all plans can be
-changed.
-"""
+"""Checks that sources, state rows and plans can be read, and that plans can be changed."""
 
 from __future__ import annotations
 
@@ -55,8 +53,7 @@ async def check_all(
 
 
 async def _lists(permissions: Permissions, plans: Iterable[CapacityTarget]) -> str:
-    """Which resource groups the identity may not list, and what it would save. Nothing depends on
-    it, so it is no failure."""
+    """Which resource groups may not be listed, and what that would save. This is no failure."""
     groups = defaultdict[tuple[str, str], list[CapacityTarget]](list)
     for plan in plans:
         groups[plan.subscription_id.lower(), plan.resource_group.lower()].append(plan)
@@ -98,7 +95,6 @@ def _refuse(lacking: Sequence[str], where: str = "") -> None:
 
 
 async def _read(subject: str, what: str, source: Source, read: Awaitable[Answer]) -> dict[str, Any]:
-    """The result of the check of a source."""
     answer = await read
     if not answer and isinstance(source, PlanCapacity):
         answer = SPENT

@@ -34,11 +34,9 @@ def find(resources: Mapping[str, Resource], name: str) -> Resource:
 
 
 def check_metric_name(resource: Resource, name: str, *, sent: bool = False) -> None:
-    """Raises UnknownResource if the resource does not declare the metric.
-
-    With ``sent``, the sample comes from a sender outside the app. Only a QueueMetric is then
-    accepted, so that such a sender cannot replace what the app reads itself.
-    """
+    """Raises UnknownResource if the resource does not declare the metric. If it was ``sent`` by a
+    sender outside the app, only a QueueMetric is accepted, so that it cannot replace what the app
+    reads itself."""
     metric = f"metric {quoted(name)} of {resource.name!r}"
     if name != CAPACITY_METRIC and name not in resource.metrics:
         declared = ", ".join(sorted(resource.metrics))
@@ -101,8 +99,7 @@ async def work_through(
     items: Sequence[T], work: Callable[[T], Awaitable[R]], budget_seconds: float
 ) -> tuple[list[R], list[T], str]:
     """Work on the items concurrently. Returns the results, and the items that failed or that the
-    time budget does not cover, with the reasons. An item that fails does not affect the others.
-    """
+    time budget does not cover, with the reasons."""
     results, left, errors = list[R](), dict(enumerate(items)), list[str]()
 
     async def work_on(place: int) -> None:

@@ -1,8 +1,7 @@
 """metric_collector: reads all sources concurrently. A failing source does not affect the others.
 
-The plans of the resources are read once a minute, because the app itself confirms its changes.
-A source that several metrics name is read once, and all of them get its samples. A source of the
-user's own class is read once for each object, because only its class knows what makes two equal.
+Plans are read once a minute. A source that several metrics name is read once, and all get its
+samples. A source of the user's own class is read once for each object.
 """
 
 from __future__ import annotations
@@ -45,8 +44,7 @@ class SourceFailure:
 
 @dataclass(frozen=True, slots=True)
 class Collection:
-    """The samples that were read, the sources that failed, and what Azure says about the plan of
-    each resource."""
+    """The samples that were read, the sources that failed, and what Azure says about the plans."""
 
     metrics: tuple[Metric, ...]
     failures: tuple[SourceFailure, ...]
@@ -69,9 +67,9 @@ async def collect(
     """Read all sources: the samples of each that answers in time, and a failure of each other one.
 
     ``counts`` turns the counts of topics into those of subscriptions. ``readings`` says which plans
-    are due; without it, all are. A value without a time gets the time at which the capacity of its
-    plan was read, by the clock of Azure Resource Manager; if it was not read, the time that this
-    clock has now, as far as it is known.
+    are due, by default all. A value without a time gets the time at which its plan was read, by the
+    clock of Azure Resource Manager; or else the time that this clock has now, as far as it is
+    known.
     """
     counts, readings, now = counts or MessageCounts(), readings or PlanReadings(), services.now()
     wanted = [(each, {**sources_of(each), **counts.sources(each)}) for each in resources]
@@ -109,8 +107,7 @@ def _due(
     wanted: Iterable[tuple[Resource, Mapping[str, Source]]], readings: PlanReadings, now: datetime
 ) -> dict[Hashable, Source]:
     """The sources to read. A plan is always read for a metric of the rules. The plans come first,
-    in the order in which they may use up a limit of requests.
-    """
+    in the order in which they may use up a limit of requests."""
     targets = {_key(named[CAPACITY_METRIC]): named[CAPACITY_METRIC] for _, named in wanted}
     due = {key: targets[key] for key in readings.due(targets, now)}
     others = (s for _, named in wanted for name, s in named.items() if name != CAPACITY_METRIC)

@@ -19,7 +19,6 @@ from shared.notifications.ports import Observed
 from shared.values.news import News, NewsKind, Severity
 
 ENTRIES_MAX = 20_000
-"""The most log entries of a resource that are read."""
 
 
 async def collect_news(
@@ -29,10 +28,8 @@ async def collect_news(
     now: datetime,
     at_maximum_minutes: float,
 ) -> Observed:
-    """The events since ``since`` and the conditions at ``now``.
-
-    Poison messages that name no declared resource are included.
-    """
+    """The events since ``since``, also of poison messages that name no declared resource, and the
+    conditions at ``now``."""
     free = asyncio.Semaphore(AT_ONCE_MAX)
     log_of = partial(store.log, limit=ENTRIES_MAX, since=since, changes_only=True)
 

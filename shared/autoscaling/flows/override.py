@@ -14,13 +14,11 @@ log = logging.getLogger(__name__)
 
 
 async def set_override(resource: Resource, change: Change, store: StateStore) -> LogEntry:
-    """Write the override and its log entry, and return the entry.
-
-    Raises OverrideRefused if the override is invalid, and StateConflict after too many conflicts.
-    """
+    """Write the override and its log entry, and return the entry. Raises OverrideRefused, and
+    StateConflict after too many conflicts."""
     check(change, resource)
     entry = await until_won(resource.name, lambda: _attempt(resource, change, store))
-    log_action(log, "override", resource.name, entry.reason, logging.WARNING, **entry.fields)
+    log_action(log, "override", resource.name, entry.reason, **entry.fields)
     return entry
 
 

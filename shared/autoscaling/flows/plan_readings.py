@@ -17,8 +17,7 @@ SPENT = "the limit of requests to Azure Resource Manager is used up"
 
 class PlanReadings:
     """The object lives as long as the process. A plan that could not be read is due in the next
-    run, but after those that were asked for earlier, so that no plan is starved.
-    """
+    run, after those that were asked for earlier."""
 
     def __init__(self) -> None:
         self._asked: dict[Hashable, datetime] = {}
@@ -29,11 +28,9 @@ class PlanReadings:
         self._ahead = NONE
 
     def due(self, plans: Iterable[Hashable], now: datetime) -> list[Hashable]:
-        """The plans to read now, in the order in which they were last asked for.
-
-        A plan is due in the run that is nearest to ``PLAN_READ_SECONDS`` after its last reading,
-        and in each run if runs are further apart.
-        """
+        """The plans to read now, in the order in which they were last asked for: in the run that is
+        nearest to ``PLAN_READ_SECONDS`` after the last reading, and in each run if runs are further
+        apart."""
         limit = span(PLAN_READ_SECONDS) - (now - self._ran_at) / 2
         self._ran_at = now
         due = [

@@ -1,6 +1,4 @@
-"""Handles poison messages: logs each with its cause. A pending action that is poison is marked as
-failed.
-"""
+"""Handles poison messages: logs each with its cause, and marks a pending action as failed."""
 
 from __future__ import annotations
 
@@ -34,9 +32,7 @@ from shared.autoscaling.state import ScaleAction
 log = logging.getLogger(__name__)
 
 STEP = timedelta(minutes=4)
-"""The step of the times of log entries. It is shorter than the five minutes for which the notifier
-looks back for new log entries.
-"""
+"""The step of the times of log entries: the notifier looks back for five minutes."""
 SAMPLES_QUEUE = "samples"
 """The queue of the samples of a QueueMetric, into which senders outside the app may write."""
 UNATTRIBUTED = "!poison"
@@ -62,8 +58,7 @@ UNEXPLAINED = (
 async def run_metric(
     message: PoisonMessage, resources: Mapping[str, Resource], store: StateStore
 ) -> None:
-    """Log a poison message with samples, and its cause; of one for many resources, each of its
-    messages."""
+    """Log a poison message with samples, and its cause; of one for many resources, each message."""
     try:
         texts = None if message.queue == SAMPLES_QUEUE else split(message.body)
     except BadMessage as error:
@@ -93,9 +88,8 @@ async def run_action(
     store: StateStore,
     timing: ActionTiming,
 ) -> None:
-    """Log a poison action. If it is pending, mark it as failed, so that the policy can decide
-    again.
-    """
+    """Log a poison action. If it is pending, mark it as failed, so that the policy decides
+    again."""
     try:
         action = decode_action(message.body)
         resource = find(resources, action.resource_name)
@@ -140,11 +134,8 @@ async def _free(
 
 
 def _line_time(inserted_at: datetime, now: datetime) -> datetime:
-    """The time of arrival plus the number of whole steps since then.
-
-    A message may have waited while the app was stopped. With the time of its arrival, the log entry
-    would be too old for the notifier. Whole steps keep the entry unique: two writes within one step
-    leave one entry.
+    """The time of arrival plus the number of whole steps since then: recent enough for the notifier
+    after the app was stopped, and the same for two writes within one step, which leave one entry.
     """
     return inserted_at + max((now - inserted_at) // STEP, 0) * STEP
 

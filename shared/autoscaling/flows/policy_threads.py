@@ -1,8 +1,5 @@
-"""Runs what asks the policies in daemon threads with a time limit.
-
-A policy is the rule author's code. If it blocked the event loop, it would stop all resources, the
-ingestion and the page.
-"""
+"""Runs what asks the policies, which are the rule author's code, in daemon threads with a time
+limit. A policy that blocked the event loop would stop all resources, the ingestion and the page."""
 
 from __future__ import annotations
 
@@ -39,15 +36,13 @@ GivenUp = Callable[[], bool]
 """True if nobody waits for the answer any more."""
 
 POLICY_SECONDS_MAX = 10.0
-"""A decision may take this long. Samples arrive every 15 s, so the next decision is not delayed."""
+"""The limit of a decision, below the 15 s between samples."""
 
 SLOW_SECONDS = 1.0
-"""A decision that takes longer is logged as a warning. It usually takes less than a millisecond."""
+"""A decision that takes longer is logged. It usually takes less than a millisecond."""
 
 
 class NoAnswer(Exception):
-    """The policy has not answered within the limit."""
-
     def __init__(self, since: datetime, limit_seconds: float) -> None:
         super().__init__(
             f"the policy has been running since {since:%Y-%m-%d %H:%M:%S} UTC and has not "
@@ -69,10 +64,8 @@ class _Holding(Composite):
 
 
 class PolicyThreads:
-    """At most one thread for each resource. While it runs, further decisions hold the capacity.
-
-    A decision waits for an earlier one of the same resource that is still within its limit.
-    """
+    """At most one thread for each resource. While it runs, further decisions wait, or hold the
+    capacity after its limit."""
 
     def __init__(
         self, limit_seconds: float = POLICY_SECONDS_MAX, slow_seconds: float = SLOW_SECONDS
@@ -161,4 +154,3 @@ class PolicyThreads:
 
 
 POLICY_THREADS = PolicyThreads()
-"""The threads of this process."""

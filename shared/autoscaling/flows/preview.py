@@ -22,14 +22,11 @@ from shared.values.measurements import Metric
 
 @dataclass(frozen=True, slots=True)
 class Preview:
-    """The decision, and the readings on which it is based."""
-
     decision: Decision
     readings: tuple[Metric, ...]
     failures: tuple[SourceFailure, ...]
 
     def to_dict(self) -> dict[str, Any]:
-        """The preview as plain values for JSON."""
         return {
             **presenting.decision(self.decision),
             "readings": [presenting.reading(metric) for metric in self.readings],
@@ -45,8 +42,7 @@ async def make_preview(
     threads: PolicyThreads = POLICY_THREADS,
 ) -> Preview:
     """Read every source and the state, decide, and explain the decision. The metric of a source
-    that fails is missing, as in a real decision.
-    """
+    that fails is missing, as in a real decision."""
     collection = await metric_collector.collect([resource], services, timeout_seconds)
     snapshot = await store.load(resource.name)
     failures, state = list(collection.failures), as_of(snapshot.state, snapshot.read_at)

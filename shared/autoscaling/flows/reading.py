@@ -1,7 +1,7 @@
 """Reads one source so that nothing that it does affects another one.
 
-The ``read`` of a user's own class runs in a daemon thread with an event loop of its own, because it
-may block. There is at most one such thread for each source.
+The ``read`` of a user's own class may block, so it runs in a daemon thread with an event loop of
+its own, at most one for each source.
 """
 
 from __future__ import annotations
@@ -22,7 +22,6 @@ from shared.values.samples import measure
 from shared.values.text import one_line, quoted
 
 SAMPLES_MAX = 1000
-"""The most samples that one read may return."""
 TEXT_LENGTH_MAX = 700
 
 
@@ -43,15 +42,12 @@ def is_own(source: Source) -> bool:
 
 
 class OwnReads:
-    """The threads in which the users' own sources are read."""
-
     def __init__(self) -> None:
         self._running: dict[int, DaemonCall[Any]] = {}
 
     async def read(self, source: Source, at: Reading, seconds: float) -> Any:
-        """What the source returns. Raises TimeoutError, and ReadFailed while an earlier read still
-        runs.
-        """
+        """What the source returns. Raises TimeoutError, and ReadFailed while an earlier read
+        runs."""
         earlier = self._running.get(id(source))
         if earlier is not None and not earlier.finished.done():
             raise ReadFailed(
@@ -67,7 +63,6 @@ class OwnReads:
 
 
 OWN_READS = OwnReads()
-"""The threads of this process."""
 
 
 async def _read(source: Source, at: Reading, seconds: float) -> Any:
@@ -85,10 +80,8 @@ async def _read(source: Source, at: Reading, seconds: float) -> Any:
 async def read_source(
     source: Source, services: Services, timeout_seconds: float, own: OwnReads = OWN_READS
 ) -> Answer:
-    """The samples of the source, or in one line why there are none. Raises nothing.
-
-    A reading that was postponed is no failure and has no samples.
-    """
+    """The samples of the source, or in one line why there are none. Raises nothing. A reading that
+    was postponed is no failure and has no samples."""
     seconds = timeout_seconds * source.time_limits
     at = Reading(services)
     try:

@@ -1,7 +1,7 @@
 """reconciler: compares desired and actual capacity, and repairs lost messages and manual changes.
 
-It is level-triggered: it depends only on the current state. Whoever has handled a message of a
-resource whose state awaits a reading runs it at once, and a timer runs it for all resources.
+It depends only on the current state. A timer runs it for all resources, and a message of a resource
+whose state awaits a reading for that one.
 """
 
 from __future__ import annotations
@@ -24,26 +24,19 @@ from shared.autoscaling.policy import Resource
 from shared.autoscaling.ports import CapacityControl, StateStore
 from shared.autoscaling.state import ScaleAction
 from shared.values.measurements import CAPACITY_METRIC, span
-from shared.values.urgency import urgent
+from shared.values.urgency import TURN_SHARE, urgent
 
 log = logging.getLogger(__name__)
 
 BUDGET_SECONDS = 50
 """The time budget of a run of the timer, which is shorter than its interval by default."""
 FRESH_SECONDS = 60
-"""A run of the timer reads no plan whose capacity was read within this time, unless the state
-awaits a reading. The collector reads plans more often, so this is for its failures.
-"""
-
-
-TURN_SHARE = 0.8
-"""A reading that does not get its turn within this share of the time limit is postponed."""
+"""The timer reads no plan that was read within this time, unless the state awaits a reading."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reconciler:
-    """Reconciles resources. While another ``version`` of the rules is in force, actions are only
-    confirmed."""
+    """While another ``version`` of the rules is in force, actions are only confirmed."""
 
     store: StateStore
     control: CapacityControl
@@ -59,9 +52,8 @@ class Reconciler:
     ) -> list[ScaleAction]:
         """Reconcile resources concurrently (see ``reconcile_one``), and return the actions to send.
 
-        A resource that fails or does not answer does not affect the others. Those that the time
-        budget does not cover are left to the next run. The order is random, so that no resource is
-        left out in every run.
+        A resource that fails does not affect the others. Those that the time budget does not cover
+        are left to the next run. The order is random, so that none is left out in every run.
         """
         chosen = list(resources)
         random.shuffle(chosen)
@@ -75,12 +67,9 @@ class Reconciler:
     async def reconcile_one(
         self, resource: Resource, fresh_seconds: float = 0
     ) -> ScaleAction | None:
-        """Reconcile one resource, and return the action to send, if any.
-
-        The plan is not read if its capacity was read within ``fresh_seconds``, and the state does
-        not await a reading. If another writer changes the state meanwhile, it returns None, because
-        the next run reconciles again.
-        """
+        """Reconcile one resource, and return the action to send, if any; none if another writer
+        changes the state meanwhile. The plan is not read if its capacity was read within
+        ``fresh_seconds``, and the state does not await a reading."""
         snapshot = await self.store.load(resource.name)
         state, now = snapshot.state, snapshot.read_at
         newest = samples_of(state, CAPACITY_METRIC)[-1:]

@@ -15,8 +15,7 @@ from shared.autoscaling.ports import StateStore
 log = logging.getLogger(__name__)
 
 BUDGET_SECONDS = 270
-"""The time budget of a run, in seconds. A function on a Consumption plan may run for five minutes.
-"""
+"""The time budget of a run. A function on a Consumption plan may run for five minutes."""
 
 
 async def delete_old_entries(
@@ -27,8 +26,8 @@ async def delete_old_entries(
 ) -> int:
     """Delete entries older than ``days`` by the store's clock, and return the number of rows.
 
-    Resources that fail, or that the time budget does not cover, are left to the next run. The order
-    of resources is random, so that no resource is left out in every run.
+    Resources that fail, or that the time budget does not cover, are left to the next run. Their
+    order is random, so that none is left out in every run.
     """
 
     async def prune(name: str) -> int:

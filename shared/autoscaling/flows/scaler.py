@@ -1,7 +1,7 @@
 """scaler: carries out one action, and confirms it if the answer states the new capacity.
 
-A change that Azure has only accepted is not waited for: whoever reads the plan next confirms it.
-Actions of an older epoch are ignored. The target is absolute, so a repeated action does no harm.
+A change that Azure has only accepted is confirmed by whoever reads the plan next. Actions of an
+older epoch are ignored. The target is absolute, so a repeated action does no harm.
 """
 
 from __future__ import annotations
@@ -43,8 +43,6 @@ OUTCOMES = {
 
 @dataclass(frozen=True, slots=True)
 class Scaler:
-    """Carries out actions on the declared resources."""
-
     resources: Mapping[str, Resource]
     store: StateStore
     control: CapacityControl
@@ -52,10 +50,8 @@ class Scaler:
 
     async def execute(self, action: ScaleAction) -> EntryKind | None:
         """Carry out the action, and return the outcome that the decision log records; None if Azure
-        has accepted the change, which is still under way.
-
-        Raises BadMessage if the resource is unknown.
-        """
+        has accepted the change, which is still under way. Raises BadMessage if the resource is
+        unknown."""
         resource = find(self.resources, action.resource_name)
         snapshot = await self.store.load(resource.name)
         ignored = reason_to_ignore(resource, snapshot.state, action, snapshot.read_at)
@@ -102,10 +98,9 @@ class Scaler:
     async def _change(
         self, resource: Resource, read: PlanReading, target: int
     ) -> tuple[int | None, int | None, str]:
-        """Change the capacity to the target, or, if there are too few instances, as far as there
-        are. Returns the capacity afterwards, if the change is complete, the capacity of such a
-        part, and its reason for the end of a sentence.
-        """
+        """Change the capacity to the target, or as far as there are instances. Returns the capacity
+        afterwards, if the change is complete, the capacity of such a part, and its reason for the
+        end of a sentence."""
         try:
             return await self.control.change(resource.target, target, read), None, ""
         except CapacityDelayed as error:
@@ -119,8 +114,7 @@ class Scaler:
     async def _settle(
         self, resource: Resource, action: ScaleAction, settlement: Settlement
     ) -> EntryKind | None:
-        """Record the outcome. If there is a newer decision, check whether this action has undone
-        it."""
+        """Record the outcome. If there is a newer decision, check whether this action undid it."""
         snapshot = await self.store.load(resource.name)
         desired, now = snapshot.state.desired, snapshot.read_at
         if desired is None or desired.epoch != action.epoch:
@@ -149,10 +143,8 @@ class Scaler:
         self, resource: Resource, action: ScaleAction, snapshot: Snapshot, actual: int | None
     ) -> None:
         """Handle a change that was requested by an action which a newer decision has replaced.
-
-        Resource Manager does not reject late writers, so this action may have undone the change of
-        the newer one. In that case the newer action is reopened and carried out again.
-        """
+        Resource Manager does not reject late writers, so it may have undone the newer one, which is
+        then carried out again."""
         if actual is None:
             with suppress(CapacityDelayed, CapacityRefused):
                 actual = int((await self.control.read(resource.target)).value)

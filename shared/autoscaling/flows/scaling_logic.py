@@ -50,8 +50,7 @@ async def process_message(
     budget_seconds: float = BUDGET_SECONDS,
 ) -> tuple[list[T], list[str]]:
     """Process the samples of a message, and return the actions to send. If the message is for many
-    resources, those that fail do not affect the others: their messages are the second result, and
-    are to be sent again, each alone.
+    resources, the messages of those that fail are the second result, to be sent again, each alone.
     """
     texts = split(body)
     if texts is None:
@@ -79,14 +78,13 @@ async def process_samples(
     due: list[Resource] | None = None,
 ) -> ScaleAction | None:
     """Process all samples of a message with one decision and one commit, and return the action to
-    send, if any. ``version`` is the version of the rules: while another version is in force, the
-    samples are only stored. ``sent`` says that they come from a sender outside the app. The
-    resource is added to ``due`` if it has to be reconciled now: an action is under way, or the
-    capacity is not what the state expects.
+    send, if any. While another ``version`` of the rules is in force, the samples are only stored.
+    ``sent`` says that they come from a sender outside the app. The resource is added to ``due`` if
+    it has to be reconciled now.
 
     Invalid samples are logged and do not affect the others. If the policy does not answer in time,
-    the samples are stored, and the capacity is held. Raises BadMessage if no sample is
-    valid, and StateConflict after too many conflicts.
+    the capacity is held. Raises BadMessage if no sample is valid, and StateConflict after too many
+    conflicts.
     """
     resource = find(resources, samples.resource_name)
     metrics, refused = declared_samples(samples, resource, sent=sent)
@@ -210,10 +208,8 @@ def _refusal(
 
 
 def _pending_action(resource: Resource, snapshot: Snapshot) -> ScaleAction | None:
-    """The pending action, to be sent once more for a redelivered message.
-
-    The first delivery may have been interrupted between the commit and sending the action.
-    """
+    """The pending action, to be sent once more for a redelivered message: the first delivery may
+    have been interrupted before sending it."""
     desired = snapshot.state.desired
     if desired is None or not desired.pending or desired.retry_at is not None:
         return None
@@ -222,8 +218,7 @@ def _pending_action(resource: Resource, snapshot: Snapshot) -> ScaleAction | Non
 
 def _entry(step: Transition, decision: Decision, metric: Metric) -> LogEntry:
     """The log entry of a decision. If it holds while an action is pending, the desired capacity is
-    still the target of that action.
-    """
+    still the target of that action."""
     desired = step.state.desired
     pending = desired is not None and desired.pending and decision.desired == decision.current
     names = dict.fromkeys(each.name for each in step.accepted)

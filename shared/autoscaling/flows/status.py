@@ -26,7 +26,10 @@ AT_ONCE_MAX = 16
 
 
 async def read_all(
-    resources: Iterable[Resource], store: StateStore, at_maximum_minutes: float
+    resources: Iterable[Resource],
+    store: StateStore,
+    at_maximum_minutes: float,
+    price: float | None = None,
 ) -> list[ResourceStatus | ResourceUnreadable]:
     """The status of each resource; only the reason if its state cannot be read."""
     free = asyncio.Semaphore(AT_ONCE_MAX)
@@ -34,7 +37,7 @@ async def read_all(
     async def read(resource: Resource) -> ResourceStatus | ResourceUnreadable:
         try:
             async with free:
-                return await read_one(resource, store, at_maximum_minutes)
+                return await read_one(resource, store, at_maximum_minutes, price)
         except StateUnreadable as error:
             found = state_unreadable(resource.name, str(error)).to_json()
             return {"name": resource.name, "error": str(error), "conditions": [found]}
@@ -43,12 +46,17 @@ async def read_all(
 
 
 async def read_one(
-    resource: Resource, store: StateStore, at_maximum_minutes: float
+    resource: Resource,
+    store: StateStore,
+    at_maximum_minutes: float,
+    price: float | None = None,
 ) -> ResourceStatus:
-    """The status of one resource, with its newest decision. Raises StateUnreadable."""
+    """The status of one resource, with its newest decision. ``price`` is that of an instance-hour.
+    Raises StateUnreadable.
+    """
     snapshot = await store.load(resource.name)
     found = conditions(resource, snapshot, at_maximum_minutes)
-    return presenting.status(resource, snapshot, found)
+    return presenting.status(resource, snapshot, found, price)
 
 
 async def read_decisions(

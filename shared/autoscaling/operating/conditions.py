@@ -37,8 +37,7 @@ from shared.values.measurements import CAPACITY_METRIC
 from shared.values.news import NewsKind, Severity
 
 PENDING_MAX = timedelta(minutes=5)
-"""Actions that are pending for longer are shown. App Service adds instances within a few minutes.
-"""
+"""Actions that are pending for longer are shown. App Service adds instances within minutes."""
 RECENT = timedelta(hours=1)
 """Older decisions do not tell the age of the oldest item."""
 CHECK = "Run python -m shared validate --connect to find the cause."
@@ -145,11 +144,8 @@ def _plan(
 
 
 def _silent(resource: Resource, state: ScalingState, now: datetime) -> Iterator[LastingCondition]:
-    """Metrics without recent samples, and clocks that differ.
-
-    Operators are notified of a metric that never had a sample once the first sample of any other
-    metric is old enough.
-    """
+    """Metrics without recent samples, and clocks that differ. Operators are notified of a metric
+    that never had a sample once the first sample of any other metric is old enough."""
     first = [each.samples[0].time for each in state.histories.values() if each.samples]
     silent = silences(resource, state, now)
     for name, effect in silent.items():
@@ -205,8 +201,7 @@ def _at_maximum(
     resource: Resource, state: ScalingState, decided: LogEntry, now: datetime, lasting: timedelta
 ) -> Iterator[LastingCondition]:
     """The condition that the resource has long been at its maximum and the policy recommends no
-    less. The first sample of a run of equal capacities is always kept.
-    """
+    less. The first sample of a run of equal capacities is always kept."""
     limits, samples = resource.limits, samples_of(state, CAPACITY_METRIC)
     at_maximum = list(takewhile(lambda each: each.value >= limits.maximum, reversed(samples)))
     if not at_maximum or now - at_maximum[-1].time < lasting:
@@ -237,11 +232,8 @@ def _unfallen(resource: Resource, state: ScalingState, now: datetime) -> Iterato
 def _waiting(
     resource: Resource, state: ScalingState, found: Unfallen, now: datetime
 ) -> tuple[str, str]:
-    """How long the items of a backlog may have waited, and what to check.
-
-    The text says only what was seen if the capacity cannot rise, because the backlog may then not
-    fall although all instances work.
-    """
+    """How long the items of a backlog may have waited, and what to check: nothing if the capacity
+    cannot rise, because the backlog may then not fall although all instances work."""
     oldest_at, capacity = found.stall.oldest_at, known_capacity(state)
     waited = (
         f"The oldest item arrived at {oldest_at:%Y-%m-%d %H:%M} UTC or later." if oldest_at else ""
@@ -263,9 +255,7 @@ def _unreadable(rows: Sequence[str]) -> Iterator[LastingCondition]:
 
 def _mode(resource: Resource, state: ScalingState, now: datetime) -> Iterator[LastingCondition]:
     """Copies of the app with different rules, and an override or a mode other than active.
-
-    Operators are not notified of old copies during a deployment.
-    """
+    Operators are not notified of old copies during a deployment."""
     rules, beside = state.rules, told(state.rules, now)
     if rules is not None and beside:
         what = "copies of the app run with different rules"

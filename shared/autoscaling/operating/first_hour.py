@@ -16,10 +16,8 @@ WAITS = "The app estimates it from the backlog. A policy that needs it waits unt
 
 
 def first_hour(resource: Resource) -> str:
-    """A text that explains how the app learns the throughput.
-
-    The text is empty if the rate per instance is set by hand, or if the resource reads no queue.
-    """
+    """A text that explains how the app learns the throughput; empty if the rate per instance is set
+    by hand, or if the resource reads no queue."""
     queues = [name for name, source in resource.metrics.items() if source.counts_backlog]
     if not queues or resource.throughput.rate_per_instance_minute is not None:
         return ""

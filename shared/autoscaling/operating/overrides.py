@@ -1,7 +1,4 @@
-"""Overrides by operators: their validation, their duration and their log entry.
-
-All functions are pure.
-"""
+"""Overrides by operators: their validation, their duration and their log entry. Pure."""
 
 from __future__ import annotations
 
@@ -21,16 +18,14 @@ TEXT_LENGTH_MAX = 500
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A request to set an override, or to remove it where ``override`` is None.
-
-    ``by`` names the operator. The caller chooses a ``change_id`` that is unique for each change.
-    """
+    """A request to set an override, or to remove it where ``override`` is None. ``by`` names the
+    operator. ``change_id`` is unique for each change."""
 
     override: Override | None
     by: str
     change_id: str
     lasts: timedelta | None = None
-    """The duration of the override. If None, the override lasts until it is removed."""
+    """If None, the override lasts until it is removed."""
 
 
 def check(change: Change, resource: Resource) -> None:
@@ -95,10 +90,7 @@ def described(override: Override | None) -> str:
 
 
 def duration(text: str) -> timedelta:
-    """The duration that a text such as ``2h``, ``90m`` or ``1d12h`` states.
-
-    Raises OverrideRefused.
-    """
+    """The duration that a text such as ``2h`` or ``1d12h`` states. Raises OverrideRefused."""
     try:
         lasts = short(text)
     except ValueError:

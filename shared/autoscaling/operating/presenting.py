@@ -6,8 +6,9 @@ Times are ISO 8601 text in UTC, and durations are seconds. An unknown value is N
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import Field, fields, is_dataclass
+from dataclasses import Field, dataclass, fields, is_dataclass
 from datetime import datetime
 from typing import Any
 
@@ -22,16 +23,17 @@ from shared.autoscaling.deciding.decide import (
 )
 from shared.autoscaling.deciding.guards import recent_changes
 from shared.autoscaling.deciding.samples import known_capacity
-from shared.autoscaling.learning.backlogs import AGE_AT_MOST, age_minutes
+from shared.autoscaling.deciding.stretches import AGE, Stretch
+from shared.autoscaling.learning.backlogs import AGE_AT_MOST
 from shared.autoscaling.learning.throughput import rate_estimate
 from shared.autoscaling.operating.overrides import described
 from shared.autoscaling.operating.shown import (
     CandidateShown,
+    ChangeRow,
     DecisionEntry,
     DesiredShown,
     EstimateShown,
     EvidenceShown,
-    History,
     HistoryPoint,
     LimitsShown,
     MetricShown,
@@ -40,6 +42,7 @@ from shared.autoscaling.operating.shown import (
     ResourceStatus,
     RulesShown,
     SampleShown,
+    SpentShown,
 )
 from shared.autoscaling.operating.staleness import silences
 from shared.autoscaling.policy import Recommendation, Resource
@@ -61,9 +64,11 @@ def status(
     resource: Resource,
     snapshot: Snapshot,
     found: Iterable[LastingCondition],
+    price: float | None = None,
 ) -> ResourceStatus:
     """The status of a resource: capacity, desired state, mode, override, rate per instance,
-    metrics, the newest decision, and what is wrong (``found``).
+    metrics, the newest decision, what is wrong (``found``), and what it costs at the ``price`` of
+    an instance-hour.
     """
     state, now = as_of(snapshot.state, snapshot.read_at), snapshot.read_at
     mode, mode_reason = effective_mode(resource, state, now)
@@ -71,10 +76,11 @@ def status(
     desired, override, rules = state.desired, effective_override(state, now), state.rules
     estimate = rate_estimate(resource.throughput, state.learned)
     silent = silences(resource, state, now)
+    limits = within_plan(resource, state).limits
     return {
         "name": resource.name,
         "target": shown(PlanShown, resource.target, format_time),
-        "limits": shown(LimitsShown, within_plan(resource, state).limits, format_time),
+        "limits": shown(LimitsShown, limits, format_time),
         "as_of": format_time(now),
         "capacity": int(capacity.value) if capacity else None,
         "capacity_at": format_time(capacity.time) if capacity else None,
@@ -94,8 +100,35 @@ def status(
         else None,
         "metrics": list(_metrics(resource, state, silent, now)),
         "newest": decision_entry(snapshot.decided) if snapshot.decided else None,
+        "spent": _spent(snapshot.decided, now, limits.maximum, price),
         "unreadable": list(snapshot.unreadable),
         "conditions": [each.to_json() for each in found],
+    }
+
+
+def _spent(
+    decided: LogEntry | None, now: datetime, maximum: int, price: float | None
+) -> SpentShown | None:
+    """None if nothing is known of this month."""
+    if decided is None or not decided.hours or decided.time.month != now.month:
+        return None
+    today, _, month, known = decided.hours
+    day = today if decided.time.date() == now.date() else None
+    most, passed = known * maximum, (now.day - 1) * 24 + now.hour
+
+    def told(hours: float | None) -> str:
+        if hours is None:
+            return "?"
+        return f"{hours:,.2f} instance-hours" if price is None else f"{hours * price:,.2f}"
+
+    gap = f" ({known:,.0f} of {passed:,} hours are known)" if known < 0.99 * passed else ""
+    said = f"{told(day)} today, {told(month)} this month{gap}; at the maximum {told(most)}"
+    return {
+        "today": day,
+        "month": month,
+        "month_at_maximum": most,
+        "price": price,
+        "said": f"≈ {said}",
     }
 
 
@@ -147,48 +180,103 @@ def _sample(name: str, sample: MetricValue) -> SampleShown:
     return {"name": name, "value": sample.value, "time": format_time(sample.time)}
 
 
-def history(entries: Sequence[LogEntry], now: datetime, step_seconds: float) -> History:
-    """The points of the chart, and the log entries except decisions without a change, newest
-    first."""
-    return {
-        "as_of": format_time(now),
-        "points": points(entries, step_seconds),
-        "events": [decision_entry(e) for e in entries if e.applies or e.kind is not DECISION],
-    }
-
-
-def points(entries: Iterable[LogEntry], step_seconds: float) -> list[HistoryPoint]:
+def points(course: Iterable[Stretch], step_seconds: float) -> list[HistoryPoint]:
     """Capacity and metrics over time, oldest first.
 
     There is one point for each step, and another one for each change of the capacity or the desired
-    capacity within a step. A point holds the highest values of its step.
+    capacity within a step.
     """
-    by_step: dict[tuple[int, int, int | None], HistoryPoint] = {}
-    for entry in sorted(entries, key=lambda e: e.time):
-        if entry.current is None or not entry.seen:
-            continue
-        step = int(entry.time.timestamp() // step_seconds)
-        first: HistoryPoint = {
-            "time": format_time(entry.time),
-            "capacity": entry.current,
-            "desired": entry.desired,
-            "metrics": {},
-            "age_minutes": None,
-            "age_at_most_minutes": None,
-        }
-        point = by_step.setdefault((step, entry.current, entry.desired), first)
-        for name, samples in entry.seen.items():
-            if name != CAPACITY_METRIC:
-                highest = max(sample.value for sample in samples)
-                point["metrics"][name] = _highest(point["metrics"].get(name), highest)
-        point["age_minutes"] = _highest(point["age_minutes"], age_minutes(entry.evidence))
-        at_most = _evidence(entry.evidence).get(AGE_AT_MOST)
-        point["age_at_most_minutes"] = _highest(point["age_at_most_minutes"], at_most)
-    return list(by_step.values())
+    by_step: dict[tuple[int, int, int | None], Stretch] = {}
+    for each in course:
+        key = int(each.time.timestamp() // step_seconds), each.capacity, each.desired
+        by_step[key] = by_step[key].joined(each) if key in by_step else each
+    return [_point(each) for each in by_step.values()]
 
 
-def _highest(first: float | None, second: float | None) -> float | None:
-    return max((value for value in (first, second) if value is not None), default=None)
+def _point(seen: Stretch) -> HistoryPoint:
+    highest = {name: high for name, (_, high, _) in seen.ages.items()}
+    return {
+        "time": format_time(seen.time),
+        "capacity": seen.capacity,
+        "desired": seen.desired,
+        "metrics": {name: high for name, (_, high, _) in seen.metrics.items()},
+        "lowest": {name: low for name, (low, _, _) in seen.metrics.items()},
+        "last": {name: last for name, (_, _, last) in seen.metrics.items()},
+        "age_minutes": highest.get(AGE),
+        "age_at_most_minutes": highest.get(AGE_AT_MOST),
+    }
+
+
+OUTCOMES = {
+    EntryKind.CONFIRMED: "confirmed",
+    EntryKind.FAILED: "refused",
+    EntryKind.PROGRESS: "in progress",
+    EntryKind.DEFERRED: "delayed",
+    EntryKind.IGNORED: "ignored",
+    EntryKind.RESENT: "sent again",
+}
+"""What became of a change, by the kind of the newest entry about it."""
+
+
+EVERY = "every"
+
+
+@dataclass(frozen=True, slots=True)
+class RowFilter:
+    """Which entries are listed: without ``kind``, all except decisions that request nothing."""
+
+    kind: str = ""
+    guard: str = ""
+    text: str = ""
+    before: datetime | None = None
+
+    def fits(self, entry: LogEntry, later: Sequence[LogEntry]) -> bool:
+        about = (entry, *later)
+        texts = (entry.kind, *entry.limited_by, *[each.reason for each in about])
+        return (
+            entry.is_within(None, self.before)
+            and (self.kind == EVERY or not entry.requests_nothing)
+            and self.kind in ("", EVERY, *[each.kind for each in about])
+            and (not self.guard or self.guard in entry.limited_by)
+            and self.text.lower() in "\n".join(texts).lower()
+        )
+
+
+def rows(
+    entries: Sequence[LogEntry], wanted: RowFilter, limit: int
+) -> tuple[list[ChangeRow], datetime | None]:
+    """A row for each change with all that came of it, and for each other entry, newest first; and
+    the time from before which the next rows are, None if there are no more.
+    """
+    later: dict[int | None, list[LogEntry]] = defaultdict(list)
+    for entry in entries:
+        if entry.kind in OUTCOMES:
+            later[entry.epoch].insert(0, entry)
+    requested = {entry.epoch for entry in entries if entry.applies}
+    grouped = [
+        (entry, later[entry.epoch] if entry.applies else [])
+        for entry in entries
+        if entry.kind not in OUTCOMES or entry.epoch not in requested
+    ]
+    found = [each for each in grouped if wanted.fits(*each)]
+    if len(found) <= limit:
+        return [_row(*each) for each in found], None
+    last = found[limit - 1][0].time  # with all entries of the same time
+    return [_row(*each) for each in found if each[0].time >= last], last
+
+
+def _row(entry: LogEntry, later: Sequence[LogEntry]) -> ChangeRow:
+    outcome = "requested" if entry.applies else ""
+    if later:
+        seconds = (later[-1].time - entry.time).total_seconds()
+        lasted = f"{seconds:.0f} s" if seconds < 600 else f"{seconds / 60:.0f} min"
+        outcome = f"{OUTCOMES[later[-1].kind]} after {lasted}"
+    return {
+        **decision_entry(entry),
+        "outcome": outcome,
+        "guard": "" if entry.guard == "none" else entry.guard,
+        "later": [decision_entry(each) for each in later],
+    }
 
 
 def _evidence(evidence: Mapping[str, Any]) -> EvidenceShown:

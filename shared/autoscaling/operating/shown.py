@@ -134,6 +134,26 @@ class DecisionEntry(TypedDict):
     repeated_since: TimeText | None
 
 
+class SpentShown(TypedDict):
+    """Instance-hours of the day and of the month in UTC, what the month would have had at the
+    maximum, and the price of one. ``said`` has the money if there is a price."""
+
+    today: float | None
+    month: float
+    month_at_maximum: float
+    price: float | None
+    said: str
+
+
+class ChangeRow(DecisionEntry):
+    """An entry in a list for people: a change with its outcome in words, the ``guard`` that limited
+    it last, and the ``later`` entries about it, oldest first."""
+
+    outcome: str
+    guard: str
+    later: list[DecisionEntry]
+
+
 class ResourceStatus(TypedDict):
     """The state of a resource. An unknown value is null. ``changes_last_hour`` counts the changes
     of the capacity by the app."""
@@ -154,6 +174,7 @@ class ResourceStatus(TypedDict):
     estimate: EstimateShown | None
     metrics: list[MetricShown]
     newest: DecisionEntry | None
+    spent: SpentShown | None
     unreadable: list[str]
     conditions: list[ConditionShown]
 
@@ -167,14 +188,17 @@ class ResourceUnreadable(TypedDict):
 
 
 class HistoryPoint(TypedDict):
-    """Capacity and metrics of one step. ``age_minutes`` is the age of the oldest item if all
-    instances work. ``age_at_most_minutes`` is its age if they do not, where it is much higher.
+    """Capacity and metrics of one step. ``metrics`` are the highest values, beside the ``lowest``
+    and the ``last`` ones. ``age_minutes`` is the age of the oldest item if all instances work.
+    ``age_at_most_minutes`` is its age if they do not, where it is much higher.
     """
 
     time: TimeText
     capacity: int
     desired: int | None
     metrics: dict[str, float | None]
+    lowest: dict[str, float | None]
+    last: dict[str, float | None]
     age_minutes: float | None
     age_at_most_minutes: float | None
 

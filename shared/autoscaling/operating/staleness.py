@@ -1,10 +1,10 @@
 """Defines when a metric is silent, and how its silence affects decisions. All functions are pure.
 
 A metric that decisions use is silent after ``Missing.after_seconds`` and the usual lag of its
-source. A count of finished or incoming items may arrive minutes late, because only the rate
-per instance is learned from it. Such a metric is silent once its newest sample is too old to learn
-from. If it comes from Azure Monitor, it is never silent, because Azure Monitor publishes no values
-while no messages arrive. In both cases, a declaration for the missing metric takes precedence.
+source. A count of finished or incoming items, from which only the rate per instance is learned, is
+silent once it is too old to learn from, and never if it comes from Azure Monitor, which publishes
+no values while no messages arrive. In both cases, a declaration for the missing metric takes
+precedence.
 """
 
 from __future__ import annotations
@@ -26,9 +26,7 @@ CAPACITY_SECONDS_MAX = 2 * PLAN_READ_SECONDS
 
 
 def silences(resource: Resource, state: ScalingState, now: datetime) -> dict[str, str]:
-    """The capacity and the metrics whose newest sample is too old or missing, each with the effect
-    on decisions.
-    """
+    """The capacity and the metrics that are silent, each with the effect on decisions."""
     return {
         name: _meanwhile(resource, state, name, now)
         for name in (CAPACITY_METRIC, *resource.metrics)
@@ -53,7 +51,6 @@ def silent_after_seconds(resource: Resource, name: str) -> float:
 
 
 def _meanwhile(resource: Resource, state: ScalingState, name: str, now: datetime) -> str:
-    """The effect on decisions while the metric is silent, in one or two sentences."""
     mode, _ = effective_mode(resource, state, now)
     if mode is Mode.PAUSED:
         return "The resource is paused, so no decision is made."

@@ -72,17 +72,14 @@ BY_WORDS = {
 }
 """The same for texts of App Service, whose codes are only names of statuses."""
 BY_STATUS = {400: "", 401: LOGIN, 403: ROLE, 404: NAME}
-"""Statuses after which a retry is useless, whatever the body. 409 is not one of them, because it
-usually means that another operation is running, or that no instance is available at the moment.
-"""
+"""Statuses after which a retry is useless, whatever the body. 409 usually means that another
+operation is running, or that no instance is available at the moment."""
 
 
 @dataclass(frozen=True, slots=True)
 class RefusalMeaning:
-    """What a refusal means, and what to do. If it is not ``final``, the app tries again.
-
-    If ``wait_seconds`` is set, nothing was changed, and the next attempt is worthwhile after it.
-    """
+    """What a refusal means, and what to do. If it is not ``final``, the app tries again. If
+    ``wait_seconds`` is set, nothing was changed, and the next attempt is worthwhile after it."""
 
     advice: str = ""
     final: bool = True
@@ -154,21 +151,20 @@ MAXIMUM_BY_TIER: Mapping[str, int] = {
     "isolatedv2": 100,
 }
 """https://learn.microsoft.com/azure/azure-resource-manager/management/azure-subscription-service-limits
-It counts only if the plan does not state its own maximum.
-"""
+It counts only if the plan does not state its own maximum."""
 SINGLE = ("free", "shared")
 SCALED_BY_AZURE = ("dynamic", "flexconsumption", "elasticpremium", "workflowstandard")
 
 
 def facts_of(plan: Mapping[str, Any]) -> PlanFacts:
     """What a plan states. A property that is missing, or cannot be right, counts as not stated."""
-    sku, properties = _object(plan, "sku"), _object(plan, "properties")
+    sku, properties = object_of(plan.get("sku")), object_of(plan.get("properties"))
     tier, capacity = one_line(sku.get("tier") or sku.get("name") or ""), sku.get("capacity")
     least = capacity if type(capacity) is int and capacity > 0 else 1
     stated = properties.get("maximumNumberOfWorkers")
     if type(stated) is not int or stated < least:
         stated = MAXIMUM_BY_TIER.get(tier.lower(), 0)
-    environment = _object(properties, "hostingEnvironmentProfile").get("id") or ""
+    environment = object_of(properties.get("hostingEnvironmentProfile")).get("id") or ""
     unscalable = ""
     if tier.lower() in SINGLE:
         unscalable = f"a plan of tier {tier} cannot be scaled"
@@ -188,10 +184,10 @@ def facts_of(plan: Mapping[str, Any]) -> PlanFacts:
 
 def autoscale_of(settings: object, plan_id: str) -> str:
     """Which of the listed autoscale settings of a resource group scale the plan; else empty."""
-    listed = settings.get("value") if isinstance(settings, Mapping) else None
+    listed = object_of(settings).get("value")
     names = []
-    for each in listed if isinstance(listed, list) else ():
-        properties = _object(each, "properties") if isinstance(each, Mapping) else {}
+    for each in map(object_of, listed if isinstance(listed, list) else ()):
+        properties = object_of(each.get("properties"))
         target = str(properties.get("targetResourceUri") or "").rstrip("/")
         if properties.get("enabled") is not False and target.lower() == plan_id.lower():
             names.append(str(each.get("name") or "without a name"))
@@ -199,6 +195,5 @@ def autoscale_of(settings: object, plan_id: str) -> str:
     return one_line(f"{told} {', '.join(sorted(names))}") if names else ""
 
 
-def _object(of: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    value = of.get(name)
+def object_of(value: object) -> Mapping[str, Any]:
     return value if isinstance(value, Mapping) else {}

@@ -25,7 +25,7 @@ from shared.autoscaling.errors import (
     CapacityRefused,
 )
 from shared.autoscaling.plan_facts import PlanReading
-from shared.autoscaling.plans.answers import autoscale_of, facts_of, refusal
+from shared.autoscaling.plans.answers import autoscale_of, facts_of, object_of, refusal
 from shared.autoscaling.plans.lists import Pages, PlanLists
 from shared.azure.budget import ArmBudget, BudgetSpent
 from shared.azure.credentials import credential_for
@@ -40,19 +40,16 @@ IN_PROGRESS, FAILED_STATES = "inprogress", ("failed", "canceled")
 LIST_SECONDS_MAX = 2
 LISTED_AGAIN_SECONDS, UNLISTED_AGAIN_SECONDS = 3600, 300
 NOT_EXECUTED = (409, 429)
-"""HTTP statuses of temporary failures after which the capacity is certainly unchanged. After any
-other temporary failure, the outcome is unknown.
-"""
+"""HTTP statuses of temporary failures after which the capacity is certainly unchanged."""
 
 
 @redacting
 class AppServiceControl:
     """Reads and sets ``sku.capacity`` of plans, which are looked up by their exact names.
 
-    ARM has no conditional write for a plan. Therefore a change sets an absolute capacity. It does
-    not wait until a long-running operation has ended: later readings show its outcome. There is one
-    client for each Azure subscription. The clients do not retry, because the reconciler repeats
-    failed actions. Without a ``budget``, their requests are not limited.
+    ARM has no conditional write for a plan, so a change sets an absolute capacity. It does not wait
+    until a long-running operation has ended: later readings show its outcome. There is one client
+    for each Azure subscription. It does not retry, because the reconciler repeats failed actions.
     """
 
     def __init__(self, settings: Settings, budget: ArmBudget | None = None) -> None:
@@ -60,8 +57,7 @@ class AppServiceControl:
         self._lists = PlanLists(self._pages)
         self._credential = credential_for(settings.arm_endpoint)
         self._clients: dict[str, WebSiteManagementClient] = {}
-        self._listing: dict[str, tuple[float, asyncio.Task[None]]] = {}
-        self._listed: dict[str, Any] = {}
+        self._listing: dict[str, tuple[float, asyncio.Task[Any]]] = {}
 
     async def read(self, target: AppServicePlan) -> PlanReading:
         async with self._answering(target):
@@ -118,34 +114,34 @@ class AppServiceControl:
     async def _autoscale(self, target: AppServicePlan) -> tuple[str, str]:
         """The autoscale settings that scale the plan too, or why they are not known.
 
-        The settings of a resource group are listed once in ``LISTED_AGAIN_SECONDS``. Listing them
-        needs a permission that scaling does not need, and never delays a capacity for long.
+        Those of a resource group are listed once in ``LISTED_AGAIN_SECONDS``, which needs a
+        permission that scaling does not need, and never delays a capacity for long.
         """
         group = plan_id(target).partition("/providers/")[0]
         until, listing = self._listing.get(group, (0.0, None))
         if listing is None or time.monotonic() >= until:
             listing = asyncio.create_task(self._list(target, group))
             self._listing[group] = time.monotonic() + UNLISTED_AGAIN_SECONDS, listing
-        await asyncio.shield(listing)  # all plans of the group wait for the same one
-        listed = self._listed.get(group, "no answer")
+        listed = await asyncio.shield(listing)  # all plans of the group wait for the same one
         if isinstance(listed, str):
             return "", listed
         return autoscale_of(listed, plan_id(target)), ""
 
-    async def _list(self, target: AppServicePlan, group: str) -> None:
-        """Keep the list of a resource group, or a text that says why it may not be listed."""
+    async def _list(self, target: AppServicePlan, group: str) -> Any:
+        """The list of a resource group, or a text that says why there is none."""
         url = f"{group}/providers/Microsoft.Insights/autoscalesettings?api-version=2022-10-01"
         with suppress(AzureError, TimeoutError, ValueError):
             async with asyncio.timeout(LIST_SECONDS_MAX):
                 response = await self._client(target).send_request(HttpRequest("GET", url))
             if response.status_code == FORBIDDEN:
                 needed = "Microsoft.Insights/autoscalesettings/read"
-                self._listed[group] = f"403: it needs {needed} on {group}"
-                return
+                return f"403: it needs {needed} on {group}"
             response.raise_for_status()
-            self._listed[group] = response.json()
+            listed = response.json()
             again = time.monotonic() + LISTED_AGAIN_SECONDS
             self._listing[group] = again, self._listing[group][1]
+            return listed
+        return "no answer"
 
     def _client(self, target: AppServicePlan) -> WebSiteManagementClient:
         if target.subscription_id not in self._clients:
@@ -234,10 +230,9 @@ def plan_access(plan: AppServicePlan) -> Access:
 
 
 class _NoPolling(AsyncNoPolling[Any]):
-    """Returns the answer to the request itself. An operation that it started is not followed:
-    operations belong to the subscription, and a role on the plan can start one, but not read it.
-    https://learn.microsoft.com/azure/azure-resource-manager/management/async-operations
-    """
+    """Returns the answer to the request itself. An operation that it started is not followed: a
+    role on the plan can start one, but not read it, because it belongs to the subscription.
+    https://learn.microsoft.com/azure/azure-resource-manager/management/async-operations"""
 
     def resource(self) -> Any:
         assert self._initial_response is not None
@@ -266,18 +261,17 @@ def _translated(error: AzureError, target: AppServicePlan, *, changing: bool) ->
 def _detail(error: AzureError) -> str:
     """What the service says, in one line."""
     try:
-        body = _object(json.loads(_text(error)))
+        body = object_of(json.loads(_text(error)))
     except (ValueError, RecursionError):
         body = {}
     return _said(body) or one_line(error.message)
 
 
 def _said(body: Mapping[str, Any]) -> str:
-    """The error that a body states, and the ``provisioningState`` that a plan shows after a change
-    that failed."""
-    properties = _object(body.get("properties"))
+    """The error that a body states, and the state of a plan after a change that failed."""
+    properties = object_of(body.get("properties"))
     state = properties.get("provisioningState")
-    told = _object(body.get("error") or properties.get("error"))
+    told = object_of(body.get("error") or properties.get("error"))
     said = (
         state and f"provisioningState {state}",
         told.get("code"),
@@ -292,10 +286,6 @@ def _text(error: AzureError) -> str:
         return str(response.text()) if response is not None else ""
     except (AzureError, ValueError, LookupError, AttributeError, TypeError):  # it was not read
         return ""
-
-
-def _object(value: object) -> Mapping[str, Any]:
-    return value if isinstance(value, Mapping) else {}
 
 
 def _wait_after(error: AzureError, unstated: float | None = None) -> float | None:

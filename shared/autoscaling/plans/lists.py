@@ -1,6 +1,4 @@
-"""Reads the plans of a resource group with one list, where the app's role allows it and it saves
-requests. A list of a whole subscription would save little more, and need a larger role.
-"""
+"""Reads the plans of a resource group with one list, where that is allowed and saves requests."""
 
 from __future__ import annotations
 

@@ -5,14 +5,15 @@ https://learn.microsoft.com/rest/api/authorization/permissions/list-for-resource
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from fnmatch import fnmatchcase
+from typing import Any
 
 from azure.core.pipeline.policies import AsyncRetryPolicy
 from azure.core.rest import HttpRequest
 
 from shared.autoscaling.declaring import AppServicePlan
 from shared.autoscaling.errors import CapacityRefused
-from shared.autoscaling.operating.permissions import NEEDED_TO_JOIN, Grant, grants, lacking
 from shared.autoscaling.plans.app_service import plan_access, plan_id
 from shared.azure.arm import arm_client
 from shared.azure.budget import ArmBudget
@@ -21,6 +22,28 @@ from shared.values.redaction import redacting
 
 API_VERSION, PLANS_API_VERSION = "2022-04-01", "2024-04-01"
 FORBIDDEN = 403
+NEEDED = ("Microsoft.Web/serverfarms/read", "Microsoft.Web/serverfarms/write")
+NEEDED_TO_JOIN = ("Microsoft.Web/hostingEnvironments/join/action",)
+"""The permission to change a plan of an App Service Environment, on the environment."""
+
+Permission = Mapping[str, Any]
+"""A permission of a role, as Resource Manager lists it."""
+
+
+def not_granted(granted: Sequence[Permission], needed: Sequence[str] = NEEDED) -> list[str]:
+    """The needed actions that no permission allows, as Azure's role-based access control evaluates
+    them: one role may allow what another excludes."""
+    return [action for action in needed if not any(_allows(each, action) for each in granted)]
+
+
+def _allows(permission: Permission, action: str) -> bool:
+    excluded = _any(permission.get("notActions", ()), action)
+    return _any(permission.get("actions", ()), action) and not excluded
+
+
+def _any(patterns: Iterable[str], action: str) -> bool:
+    """True if a pattern matches the action. ``*`` matches any text, and case is ignored."""
+    return any(fnmatchcase(action.lower(), pattern.lower()) for pattern in patterns)
 
 
 @redacting
@@ -31,15 +54,12 @@ class ArmPermissions:
         self._client = arm_client(endpoint, AsyncRetryPolicy(), budget=budget)
 
     async def lacking(self, target: AppServicePlan) -> Sequence[str]:
-        """The permissions that scaling needs and the identity does not have.
-
-        Raises CapacityRefused if the identity may not list its permissions.
-        """
-        return lacking(await self._granted(plan_id(target), plan_access(target)))
+        """Raises CapacityRefused if the identity may not list its permissions."""
+        return not_granted(await self._granted(plan_id(target), plan_access(target)))
 
     async def lacking_to_join(self, environment: str) -> Sequence[str]:
         access = Access(f"environment {environment}", f"with {NEEDED_TO_JOIN[0]}")
-        return lacking(await self._granted(environment, access), NEEDED_TO_JOIN)
+        return not_granted(await self._granted(environment, access), NEEDED_TO_JOIN)
 
     async def may_list(self, target: AppServicePlan) -> bool:
         plans, access = plan_id(target).rpartition("/")[0], plan_access(target)
@@ -50,11 +70,11 @@ class ArmPermissions:
                 response.raise_for_status()
         return bool(response.status_code != FORBIDDEN)
 
-    async def _granted(self, scope: str, access: Access) -> list[Grant]:
+    async def _granted(self, scope: str, access: Access) -> list[Permission]:
         url: str | None = (
             f"{scope}/providers/Microsoft.Authorization/permissions?api-version={API_VERSION}"
         )
-        granted: list[Grant] = []
+        granted: list[Permission] = []
         while url:
             request = HttpRequest("GET", self._client.format_url(url))
             with access.explained():
@@ -68,7 +88,7 @@ class ArmPermissions:
             with access.explained():
                 response.raise_for_status()
             page = response.json()
-            granted += grants(page["value"])
+            granted += page["value"]
             url = page.get("nextLink")
         return granted
 

@@ -314,7 +314,12 @@ class _Choice:
             if seen.capacity <= seen.limits.minimum:
                 return self._hold(f"the queue runs empty, but {seen.capacity} is the minimum")
             return self._in()
-        return self._hold(f"{HOLDING}the backlog is neither late nor empty")
+        busy = f"{instances_text(outlook.working[0])} at work"
+        if outlook.arrivals.rate <= 0.0:
+            return self._hold(f"{HOLDING}the backlog does not grow, {busy}")
+        age = self._time(outlook.backlog / outlook.arrivals.rate)
+        limit = self._time(seen.goal.age_limit_minutes * self.steps_per_minute)
+        return self._hold(f"{HOLDING}oldest about {age} of {limit}, {busy}")
 
     def _out(self, age: float) -> Recommendation:
         seen, outlook, goal = self.seen, self.outlook, self.seen.goal

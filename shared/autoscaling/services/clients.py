@@ -36,7 +36,6 @@ if TYPE_CHECKING:
 TOPIC_SECONDS, TOPIC_KNOWN_SECONDS = 60, 600
 TOPIC_TIMEOUT_SECONDS = 3.0
 AT_ONCE_MAX = 50
-"""The most requests to one storage account at a time."""
 
 
 @redacting
@@ -136,11 +135,8 @@ def _answering(access: Access, missing: str) -> Iterator[None]:
 @redacting
 class ServiceBusReader:
     """Reads the message counts of queues and subscriptions of one Service Bus namespace, and
-    whether anything can be received from them.
-
-    Nothing can be received from the subscriptions of a disabled topic, so each topic is read, too,
-    every ``TOPIC_SECONDS``.
-    """
+    whether anything can be received from them. Nothing can from the subscriptions of a disabled
+    topic, so each topic is read, too, every ``TOPIC_SECONDS``."""
 
     def __init__(
         self,

@@ -26,17 +26,14 @@ HEADERS = {"Accept": "application/json", "Accept-Encoding": "identity"}
 
 @redacting
 class WebDocuments:
-    """One session for all servers. Errors name only the server, because addresses and headers may
-    contain secrets.
-    """
+    """One session for all servers. Errors name only the server, because the rest may be secret."""
 
     def __init__(self) -> None:
         self._session: aiohttp.ClientSession | None = None
 
     async def get_json(self, url: str, headers: Mapping[str, str]) -> tuple[Any, datetime | None]:
         """See Services. A redirect to another server or scheme is not followed, so that headers
-        reach only the server for which they are meant.
-        """
+        reach only the server for which they are meant."""
         if wrong := url_problem(url):
             raise ReadFailed(f"the address {wrong}")
         host = urlsplit(url).netloc.rpartition("@")[2]

@@ -2,8 +2,9 @@
 
 An entry has a row of its own, ``decision|<inverted ticks>|<inverted epoch>|<rank>|<id>``. Decisions
 that request nothing are packed instead: ``decided|<inverted ticks of a quarter of an hour>|<part>``
-has one property for each of them. A property is merged into the row, which nothing has to read. The
-row ``last`` repeats the newest decision, so it is read with the state.
+has one property for each of them, and one, ``course``, that says in short what they saw. A property
+is merged into the row, which nothing has to read. The row ``last`` repeats the newest decision, so
+it is read with the state.
 """
 
 from __future__ import annotations
@@ -17,10 +18,13 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from shared.autoscaling.deciding.decide import EntryKind, LogEntry, quarter_of
+from shared.autoscaling.deciding.stretches import Figures, Stretch, extended
 from shared.autoscaling.policy import Recommendation
 from shared.autoscaling.state import EPOCH_MAX
 from shared.autoscaling.store.rows import sample_pairs, samples_of, unreadable
-from shared.storage.row_values import (
+from shared.storage.table_requests import Row, RowOperation, put_operation
+from shared.values.row_values import (
+    TEXT_LENGTH_MAX,
     UNIX_START,
     error_text,
     joined,
@@ -32,8 +36,6 @@ from shared.storage.row_values import (
     utc,
     value_of,
 )
-from shared.storage.table_requests import Row, RowOperation, put_operation
-from shared.storage.tables import TEXT_LENGTH_MAX
 
 LOG_PREFIX = "decision|"
 PACKED_PREFIX = "decided|"
@@ -51,25 +53,30 @@ PARTS_MAX = 10**6
 PACKED = re.compile(r"s(\d{3})_")
 """The beginning of the name of a packed entry: its second within the quarter of an hour."""
 KEYS = ("PartitionKey", "RowKey")
+COURSE = "course"
 
 
 @dataclass(frozen=True, slots=True)
 class PackedPlace:
     """The place of the newest packed entry: its quarter of an hour, its number within that quarter,
-    and the characters of its row."""
+    and the characters and the course of its row."""
 
     quarter: datetime = UNIX_START
     number: int = -1
     characters: int = 0
+    course: str = ""
 
-    def following(self, time: datetime, length: int) -> PackedPlace:
+    def following(self, entry: LogEntry, length: int) -> PackedPlace:
         """The place of the next entry, in the same row while that has room."""
-        quarter, number, characters = quarter_of(time), self.number + 1, self.characters + length
-        if quarter != self.quarter:
-            return PackedPlace(quarter, 0, length)
-        if characters > PACKED_LENGTH_MAX:
+        quarter, number, characters = quarter_of(entry.time), self.number + 1, self.characters
+        if characters + length > PACKED_LENGTH_MAX:
             number += -number % PACKED_MAX
-        return PackedPlace(quarter, number, characters if number % PACKED_MAX else length)
+        if quarter != self.quarter:
+            number = 0
+        if not number % PACKED_MAX:
+            return PackedPlace(quarter, number, length, _course_text("", entry))
+        course = _course_text(self.course, entry)
+        return PackedPlace(quarter, number, characters + length, course)
 
     @property
     def row_key(self) -> str:
@@ -84,10 +91,8 @@ def log_operations(
     entries: Sequence[LogEntry], place: PackedPlace, version: str | None, *, packs: bool = True
 ) -> list[RowOperation]:
     """The operations that write the entries of a commit, and the newest decision to ``last``, which
-    must still have this ``version``: a decision counts those before it.
-
-    ``place`` is that of the newest packed entry. Entries that are too long are not packed.
-    """
+    must still have this ``version``. ``place`` is that of the newest packed entry. Entries that are
+    too long are not packed."""
     own: list[RowOperation] = []
     packed: dict[str, Row] = {}
     last: Row = {}
@@ -96,9 +101,10 @@ def log_operations(
         keys = {"PartitionKey": entry.resource_name}
         text = json_text({name: value for name, value in row.items() if name not in KEYS})
         if packs and entry.requests_nothing and len(text) <= TEXT_LENGTH_MAX:
-            place = place.following(entry.time, len(text))
+            place = place.following(entry, len(text))
             named = {_packed_name(entry): f'{text[:-1]},"number":{place.number}}}'}
-            packed.setdefault(place.row_key, keys | {"RowKey": place.row_key}).update(named)
+            row = packed.setdefault(place.row_key, keys | {"RowKey": place.row_key})
+            row.update({**named, COURSE: place.course})
         else:
             own.append(put_operation(row, None))
         if entry.kind is EntryKind.DECISION:
@@ -114,20 +120,17 @@ def _packed_name(entry: LogEntry) -> str:
 
 
 def log_key(entry: LogEntry) -> str:
-    """The key of an entry. Keys sort the newest entry first.
-
-    An entry that is written again gets the same key. The server's clock has a resolution of one
-    second. Within a second, higher epochs come first, and the result of an action comes before the
-    decision that requested the action.
-    """
+    """The key of an entry, the same each time it is written. Keys sort the newest entry first:
+    within a second, to which the server's clock counts, higher epochs, and the result of an action
+    before the decision that requested it."""
     epoch = EPOCH_MAX - (entry.epoch or 0)
     rank = int(entry.kind is EntryKind.DECISION)
     return f"{LOG_PREFIX}{_inverted(entry.time)}|{epoch:09d}|{rank}|{entry.entry_id}"
 
 
 def end_of(prefix: str, time: datetime | None = None) -> str:
-    """The end of the keys of all entries of this time and later, those of the whole quarter of an
-    hour if they are packed. Without a time, the end of the keys of all entries."""
+    """The end of the keys of all entries of this time and later, or of the whole quarter of an hour
+    if they are packed; without a time, of all entries."""
     if time is None:
         return prefix + AFTER
     return f"{prefix}{_inverted(quarter_of(time) if prefix == PACKED_PREFIX else time)}|{AFTER}"
@@ -144,7 +147,8 @@ def _inverted(time: datetime) -> str:
 
 def log_row(entry: LogEntry) -> Row:
     samples = [[name, sample_pairs(values)] for name, values in entry.samples.items()]
-    empty = [name for name in ("metric", "repeated", "set_back") if not getattr(entry, name)]
+    may_lack = ("metric", "repeated", "set_back", "hours")
+    empty = [name for name in may_lack if not getattr(entry, name)]
     converted = ("resource_name", "candidates", "evidence", "samples", "body")
     return {
         "PartitionKey": entry.resource_name,
@@ -192,9 +196,48 @@ def packed_entries(row: Any) -> Iterator[tuple[LogEntry, float]]:
                 yield _unreadable(row, f"property {name}: {error_text(error)}", time, name), 0
 
 
+def course_of_rows(rows: Sequence[Any]) -> tuple[list[Stretch], int]:
+    """The stretches of packed rows, oldest first, and how many rows have none that can be read."""
+    found, lost = list[Stretch](), 0
+    for row in rows:
+        try:
+            found += _course(row[COURSE])
+        except Exception:  # as above; rows of older versions have none
+            lost += 1
+    return sorted(found, key=lambda stretch: stretch.time), lost
+
+
+def _course_text(known: str, entry: LogEntry) -> str:
+    """The course of a row with one more entry. It stays as it was if it would be too long."""
+    try:
+        course = extended(_course(known), entry)
+    except Exception:  # as above
+        course = extended([], entry)
+    told = [[microseconds(s.time), s.capacity, s.desired, s.metrics, s.ages] for s in course]
+    return text if len(text := json_text(told)) <= TEXT_LENGTH_MAX else known
+
+
+def _course(text: str) -> list[Stretch]:
+    return [
+        Stretch(
+            UNIX_START + timedelta(microseconds=time),
+            int(capacity),
+            desired if desired is None else int(desired),
+            _figures(metrics),
+            _figures(ages),
+        )
+        for time, capacity, desired, metrics, ages in json.loads(text or "[]")
+    ]
+
+
+def _figures(told: Mapping[str, Sequence[float]]) -> Figures:
+    return {
+        name: (float(low), float(high), float(last)) for name, (low, high, last) in told.items()
+    }
+
+
 def last_of(rows: Sequence[Any]) -> tuple[LogEntry | None, PackedPlace, tuple[str, ...]]:
-    """The newest decision, the place of the newest packed entry, and why they cannot be read. The
-    next decision writes the row again."""
+    """The newest decision, the place of the newest packed entry, and why they cannot be read."""
     row = next((each for each in rows if each["RowKey"] == LAST_ROW), None)
     if row is None:
         return None, PackedPlace(), ()
@@ -225,8 +268,7 @@ def _unreadable(row: Any, reason: str, time: datetime, name: str = "") -> LogEnt
 
 
 def _time_of_key(row: Any) -> datetime:
-    """The time of the entry according to its key. If the key has no time, the time when the row was
-    last written."""
+    """The time of the entry by its key, or else when the row was last written."""
     try:
         ticks = int(row["RowKey"].split("|")[1])
         return UNIX_START + timedelta(microseconds=TICKS_MAX - ticks)
@@ -245,11 +287,8 @@ def _log_entry(row: Mapping[str, Any]) -> LogEntry:
 
 
 def _candidates_text(candidates: Sequence[Recommendation]) -> str:
-    """The recommendations as JSON that fits into one property.
-
-    If the JSON is too long, the evidence is left out. If it is still too long, the last
-    recommendations are left out.
-    """
+    """The recommendations as JSON that fits into one property, if need be without evidence or the
+    last."""
     fields = [_candidate_fields(candidate) for candidate in candidates]
     for with_evidence in (True, False):
         kept = [c if with_evidence else {**c, "evidence": {}} for c in fields]
@@ -278,9 +317,7 @@ def _evidence_text(evidence: Mapping[str, Any]) -> str:
 
 
 def _plain_evidence(evidence: Mapping[Any, Any]) -> dict[str, Any]:
-    """The evidence with plain values only. A rule can put any value into its evidence. Values that
-    are not plain are converted to text.
-    """
+    """The evidence, in which other than plain values are converted to text."""
     items = list(evidence.items())[:EVIDENCE_ITEMS_MAX]
     return {_text_of(key): _plain(value) for key, value in items}
 

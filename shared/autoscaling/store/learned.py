@@ -13,8 +13,8 @@ from typing import Any
 
 from shared.autoscaling.learning.outliers import RECENT_MAX
 from shared.autoscaling.state import EPOCH_MAX, BacklogTrend, BusyIntervals, Learned, Stall
-from shared.storage.row_values import checked, json_text, properties, utc
 from shared.storage.table_requests import Row
+from shared.values.row_values import checked, json_text, properties, utc
 
 UNREADABLE = (AttributeError, KeyError, OverflowError, RecursionError, TypeError, ValueError)
 

@@ -32,7 +32,18 @@ from shared.autoscaling.state import (
     ScalingState,
 )
 from shared.autoscaling.store.learned import learned_fields, learned_of
-from shared.storage.row_values import (
+from shared.storage.table_requests import Row
+from shared.values.measurements import (
+    CAPACITY_SANE_MAX,
+    DISABLED,
+    MEASURE_MAX,
+    NO_SAMPLES,
+    MetricValue,
+    Samples,
+    WeekProfile,
+    Window,
+)
+from shared.values.row_values import (
     MICROSECOND,
     REASON_LENGTH_MAX,
     UNIX_START,
@@ -44,17 +55,6 @@ from shared.storage.row_values import (
     properties,
     utc,
     value_of,
-)
-from shared.storage.table_requests import Row
-from shared.values.measurements import (
-    CAPACITY_SANE_MAX,
-    DISABLED,
-    MEASURE_MAX,
-    NO_SAMPLES,
-    MetricValue,
-    Samples,
-    WeekProfile,
-    Window,
 )
 from shared.values.text import quoted
 
@@ -68,10 +68,8 @@ class ScalingRowUnreadable(Exception):
 
 
 def state_of(rows: Iterable[Mapping[str, Any]]) -> tuple[ScalingState, tuple[str, ...]]:
-    """The state of a resource, and a message for each unreadable row that was left out.
-
-    Raises ScalingRowUnreadable for an unreadable row that decisions depend on.
-    """
+    """The state of a resource, and a message for each unreadable row that was left out. Raises
+    ScalingRowUnreadable for one that decisions depend on."""
     by_key = {row["RowKey"]: row for row in rows}
     skipped: list[str] = []
 
@@ -123,7 +121,6 @@ def _learned(row: Mapping[str, Any], skipped: list[str]) -> Learned:
 
 
 def unreadable(row: Mapping[str, Any], reason: str) -> str:
-    """The message about a row that cannot be read."""
     return f"row {row['RowKey']!r} of table Scaling cannot be read ({reason})"
 
 
@@ -150,10 +147,8 @@ def sample_pairs(samples: Samples) -> list[list[Any]]:
 
 
 def samples_of(pairs: Any) -> Samples:
-    """The samples of ``sample_pairs``. Values outside the range of a measurement are left out.
-
-    Raises an exception if the pairs cannot be read.
-    """
+    """The samples of ``sample_pairs``, without values that are no measurement. Raises an exception
+    if the pairs cannot be read."""
     samples = [_sample(*pair) for pair in pairs]
     if not {type(sample.value) for sample in samples} <= {float, int}:
         raise TypeError("a sample is not a number")
@@ -181,8 +176,7 @@ def _rules(row: Mapping[str, Any]) -> RulesInForce:
 
 
 def override_of(row: Mapping[str, Any]) -> Override:
-    """The override of a row. If the row cannot be read, the result is an override that pauses
-    scaling, because that is the safest effect."""
+    """The override of a row. One that cannot be read pauses scaling, which is safest."""
     reason, expires_at = str(row.get("reason", "")), row.get("expires_at")
     try:
         mode = str(row.get("mode") or "")
@@ -224,10 +218,8 @@ def _whole_or_none(value: object) -> int | None:
 
 
 def profile_of(row: Mapping[str, Any]) -> WeekProfile:
-    """The profile that the nightly job wrote: the expected load, or the reason why there is none.
-
-    Raises an exception if the row cannot be read.
-    """
+    """The profile that the nightly job wrote, or the reason why there is none. Raises an exception
+    if the row cannot be read."""
     zone = str(row.get("time_zone", "UTC"))
     ZoneInfo(zone)
     if row.get("absent"):
@@ -249,10 +241,3 @@ def _load_or_none(item: object) -> float | None:
     if not 0 <= load <= MEASURE_MAX:
         raise ValueError(f"{load} items per minute: must be 0 to {MEASURE_MAX:g}")
     return load
-
-
-def profile_row(resource_name: str, profile: WeekProfile) -> Row:
-    """The row of a profile as the nightly job writes it."""
-    items = pieces("items_per_minute", json_text(profile.items_per_minute))
-    row = properties(profile, ("items_per_minute",))
-    return {"PartitionKey": resource_name, "RowKey": PROFILE_ROW, **row, **items}

@@ -1,8 +1,5 @@
-"""Stores the state of resources and the decision log on Table Storage.
-
-The state of a resource is read as one range of rows. It is written in one transaction, which
-succeeds only if the ETags of the rows are unchanged.
-"""
+"""Stores the state of resources and the decision log on Table Storage. The state is read as one
+range of rows, and written in one transaction, which succeeds only if their ETags are unchanged."""
 
 from __future__ import annotations
 
@@ -16,16 +13,19 @@ from functools import partial
 from azure.core.exceptions import HttpResponseError
 
 from shared.autoscaling.deciding.decide import LogEntry
+from shared.autoscaling.deciding.stretches import Stretch
 from shared.autoscaling.errors import StateConflict, StateUnreadable
 from shared.autoscaling.ports import Snapshot, Wrote, wrote_nothing
 from shared.autoscaling.state import OVERRIDE_ROW, Override, ScalingState, changed_rows
 from shared.autoscaling.store.entries import (
     AFTER,
+    COURSE,
     KEYS,
     LAST_ROW,
     LOG_PREFIX,
     PACKED_PREFIX,
     PackedPlace,
+    course_of_rows,
     end_of,
     last_of,
     log_operations,
@@ -160,9 +160,16 @@ class TableStateStore:
             found += rows
             if len(rows) < count:
                 break
-            missing -= sum(len(row) - len(KEYS) for row in rows)
+            missing -= sum(len(row) - len(KEYS) - (COURSE in row) for row in rows)
             start = rows[-1]["RowKey"] + AFTER
         return found
+
+    async def course(
+        self, resource_name: str, since: datetime, before: datetime
+    ) -> tuple[list[Stretch], int]:
+        start, end = start_of_quarter(before), end_of(PACKED_PREFIX, since)
+        rows = await self._table.range(resource_name, start, end, select=(*KEYS, COURSE))
+        return course_of_rows(rows)
 
     async def prune_log(self, resource_name: str, before: datetime) -> int:
         deleted = 0

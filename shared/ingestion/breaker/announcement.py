@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 
 from shared.ingestion.breaker.state import Breaker, BreakerMode
 from shared.notifications.conditions import LastingCondition
-from shared.notifications.ports import Notifier
 from shared.values.news import News, NewsKind, Severity, stamp
-from shared.values.redaction import redacting
 
 
 def open_breaker(name: str, breaker: Breaker) -> list[LastingCondition]:
@@ -39,9 +36,7 @@ def open_breaker(name: str, breaker: Breaker) -> list[LastingCondition]:
 
 
 def opening_news(name: str, breaker: Breaker, link: str) -> News:
-    """The announcement of an opening. ``link`` leads to a page that shows and closes the incident;
-    it is empty if links are not configured. Repeated announcements of an incident have the same
-    id."""
+    """The announcement of an opening. ``link``, if any, shows and closes the incident."""
     (found,) = open_breaker(name, breaker)
     news = found.news(breaker.changed_at, f"{name}/{breaker.epoch}")
     setup = "" if link else " To get a link that closes it, set BreakerApprovalKey and AppUrl."
@@ -49,9 +44,7 @@ def opening_news(name: str, breaker: Breaker, link: str) -> News:
 
 
 def closing_news(name: str, breaker: Breaker) -> News | None:
-    """The announcement that the breaker is closed again; None if it is not closed or had no
-    incident.
-    """
+    """The announcement of a closing; None if the breaker is not closed or had no incident."""
     if breaker.mode is not BreakerMode.CLOSED or not breaker.epoch:
         return None
     return News(
@@ -63,14 +56,3 @@ def closing_news(name: str, breaker: Breaker) -> News | None:
         text="Events are processed again, starting from the last checkpoint.",
         source=f"/api/breakers/{name}",
     )
-
-
-@redacting
-class NotifierAnnouncer:
-    """Announces the opening of a breaker through a notifier; see Announcer."""
-
-    def __init__(self, notifier: Notifier, name: str, link_of: Callable[[Breaker], str]) -> None:
-        self._notifier, self._name, self._link_of = notifier, name, link_of
-
-    async def announce(self, breaker: Breaker) -> None:
-        await self._notifier.tell(opening_news(self._name, breaker, self._link_of(breaker)))

@@ -1,11 +1,6 @@
-"""Signed tokens for approval links. A token closes one incident of one breaker of one deployment
-until it expires. Deployments may share a key, and number their incidents alike.
-
-A token is ``payload.signature``, both in unpadded base64url. The signature is the HMAC-SHA256 (RFC
-2104) of PURPOSE followed by the payload's bytes. A token works only once although no list of used
-tokens is kept: it names the epoch of the incident. Closing the breaker ends that incident, and no
-later incident has the same epoch (see ``breaker.close``).
-"""
+"""Signed tokens for approval links: ``payload.signature``, both in unpadded base64url, with
+HMAC-SHA256 (RFC 2104) over PURPOSE and the payload. A token works once, because no later incident
+has the same epoch."""
 
 from __future__ import annotations
 
@@ -14,21 +9,21 @@ import binascii
 import hashlib
 import hmac
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any
 
 from shared.ingestion.errors import IngestionError
+from shared.values.row_values import checked
 
 KEY_BYTES_MIN = 32
 TOKEN_CHARACTERS_MAX = 2048
 PURPOSE = b"breaker approval 1\n"
-"""Signed together with the payload, so that no other text signed with the key is an approval."""
+"""Signed too, so that no other text signed with the key is an approval."""
 
 
 class TokenRefused(IngestionError):
-    """A token was refused. The text says why and may be shown to the holder of the link."""
+    """A token was refused, for a reason that may be shown to the holder of the link."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,16 +38,14 @@ class Approval:
 
 
 def deployment_of(*names: str) -> str:
-    """A short text that identifies a deployment by its names, which the link does not reveal. The
-    case of letters does not matter, as in Azure."""
+    """A short text that identifies a deployment by its names, whose case does not matter."""
     return hashlib.sha256("|".join(names).lower().encode()).hexdigest()[:16]
 
 
 def issue(
     key: bytes, deployment: str, breaker: str, epoch: int, now: datetime, valid_for: timedelta
 ) -> str:
-    """A token that closes the incident ``epoch`` until it expires. Raises ValueError for a key that
-    is too short."""
+    """A token that closes the incident until it expires. Raises ValueError for a short key."""
     _check(key)
     expires_at = int((now + valid_for).timestamp())
     approval = Approval(breaker, epoch, expires_at, deployment)
@@ -63,19 +56,15 @@ def issue(
 def verify(
     keys: Sequence[bytes], token: str, deployment: str, breaker: str, now: datetime
 ) -> Approval:
-    """The approval in a token that was signed with any of ``keys``; several keys allow rotation.
-
-    Nothing in the token is trusted or parsed before its signature is verified. This function does
-    not check whether the incident is still the present one; ``breaker.close`` checks that, in the
-    same write that closes the breaker. Raises TokenRefused.
-    """
+    """The approval in a token that was signed with any of ``keys``. Nothing in it is parsed before
+    its signature is verified. ``breaker.close`` checks the incident. Raises TokenRefused."""
     payload, signature = _parts(token)
     for key in keys:
         _check(key)
     good = [hmac.compare_digest(_signature(key, payload), signature) for key in keys]
     if not any(good):
         raise TokenRefused("the link was not signed by this app")
-    approval = Approval(**known_fields(Approval, json.loads(payload)))
+    approval: Approval = checked(Approval, json.loads(payload), "the approval")
     if approval.breaker != breaker:
         raise TokenRefused("the link is for another breaker")
     if approval.deployment != deployment:
@@ -107,9 +96,6 @@ def _text(data: bytes) -> str:
 
 
 def _bytes(text: str) -> bytes:
-    """Decode strictly: each value has only one valid text, so a token cannot be written in two
-    ways.
-    """
     try:
         data = base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
     except (binascii.Error, ValueError):
@@ -124,12 +110,3 @@ def _check(key: bytes) -> None:
         raise ValueError(
             f"the approval key has {len(key)} bytes; generate one of at least {KEY_BYTES_MIN} bytes"
         )
-
-
-def known_fields(kind: type, stored: Mapping[str, Any]) -> dict[str, Any]:
-    """The stored fields that the data class has.
-
-    After a rollback, values of a newer version may have others, which are left out.
-    """
-    names = {each.name for each in fields(kind)}
-    return {name: value for name, value in stored.items() if name in names}

@@ -1,10 +1,5 @@
-"""The recent results of handler calls over all instances, and the rule by which they trip the
-breaker.
-
-Calls are counted in buckets of time. Each instance writes its own row for each bucket, so no two
-instances contend for a row. To get the sums, an instance reads all rows of the window and adds them
-up. Times are those of the store's clock, not of an instance's.
-"""
+"""The recent handler calls of all instances, and the rule by which they trip the breaker. Calls are
+counted in buckets of the store's time; each instance has its own row for each bucket."""
 
 from __future__ import annotations
 
@@ -15,9 +10,7 @@ from datetime import UTC, datetime, timedelta
 from shared.ingestion.model import storable
 
 TALLIES_KEPT = timedelta(hours=1)
-"""A store may drop rows that are older than the newest row by more than this time. No window is as
-long.
-"""
+"""Rows that are older than the newest one by more than this may be dropped."""
 ERROR_CHARACTERS_MAX = 500
 WINDOW_SECONDS_MAX = 600
 """How far back the ratios look if the window holds too few calls because they are slow."""
@@ -25,8 +18,7 @@ WINDOW_SECONDS_MAX = 600
 
 @dataclass(frozen=True, slots=True)
 class Tally:
-    """The calls that one instance counted in one bucket. A slow call is also a success or a
-    failure."""
+    """The calls of one instance in one bucket. A slow call is also a success or a failure."""
 
     bucket_start: datetime
     instance: str
@@ -38,12 +30,8 @@ class Tally:
 
 @dataclass(frozen=True, slots=True)
 class TripRule:
-    """When the breaker trips. A limit of None does not apply.
-
-    The ratios need at least ``throughput_min`` calls, because one failure in two calls proves
-    nothing. If the window holds fewer, it grows until it holds enough, up to
-    ``WINDOW_SECONDS_MAX``.
-    """
+    """When the breaker trips. A limit of None does not apply. The ratios need at least
+    ``throughput_min`` calls; if the window holds fewer, it grows up to ``WINDOW_SECONDS_MAX``."""
 
     window_seconds: float = 30
     bucket_seconds: int = 10
@@ -53,8 +41,7 @@ class TripRule:
     slow_seconds: float = 10
     throughput_min: int = 20
     counts_bad_events: bool = True
-    """Whether an event that raises BadEvent counts as a failed call. If not, it does not count at
-    all."""
+    """Whether an event that raises BadEvent counts as a failed call, or not at all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,30 +60,14 @@ def bucket_start(now: datetime, bucket_seconds: int) -> datetime:
     return datetime.fromtimestamp(seconds, UTC)
 
 
-def count(
-    tally: Tally | None,
-    instance: str,
-    now: datetime,
-    rule: TripRule,
-    successes: int = 0,
-    failures: int = 0,
-    slow: int = 0,
-    last_error: str = "",
-) -> Tally:
-    """The tally with a batch's calls added, or a new tally if the bucket of the given one is over.
-
-    Call it once per batch, not once per event, so that its cost per event is negligible.
-    """
-    start = bucket_start(now, rule.bucket_seconds)
-    if tally is None or tally.bucket_start != start:
-        tally = Tally(start, instance)
-    return Tally(
-        start,
-        instance,
-        tally.successes + successes,
-        tally.failures + failures,
-        tally.slow + slow,
-        storable(last_error[:ERROR_CHARACTERS_MAX]) or tally.last_error,
+def count(tally: Tally, successes: int, failures: int, slow: int, last_error: str = "") -> Tally:
+    """The tally with a batch's calls added."""
+    return replace(
+        tally,
+        successes=tally.successes + successes,
+        failures=tally.failures + failures,
+        slow=tally.slow + slow,
+        last_error=storable(last_error[:ERROR_CHARACTERS_MAX]) or tally.last_error,
     )
 
 
@@ -109,13 +80,8 @@ def oldest_bucket(now: datetime, rule: TripRule, seconds_min: float = 0) -> date
 def health(
     tallies: Iterable[Tally], now: datetime, rule: TripRule, since: datetime | None = None
 ) -> Health:
-    """Sum up the window, and decide whether the breaker should trip.
-
-    A bucket that overlaps the window counts in full, so the effective window is up to one bucket
-    longer than configured, and never shorter. ``since`` is when the breaker last changed: a bucket
-    that began earlier belongs to a previous incident. Buckets in the future, as after a clock was
-    set back, count as well, because their calls did happen. Only the ratios let the window grow.
-    """
+    """Sum up the window, and decide whether the breaker should trip. A bucket that overlaps the
+    window counts in full, unless it began before ``since``, when the breaker last changed."""
     known = [each for each in tallies if since is None or each.bucket_start >= since]
     first, longest = oldest_bucket(now, rule), oldest_bucket(now, rule, WINDOW_SECONDS_MAX)
     window = grown = _sums(known, first)

@@ -1,10 +1,5 @@
-"""The rules of the circuit breaker: the shared row of one consumer, and how it may change.
-
-Each rule returns the row's next value, or None if the row must not change. An instance writes the
-new value only if the row still has the version that it read. If several instances try to make the
-same change, one of them wins. The others read the row again and find nothing left to do. So only
-the winner announces that the breaker has opened. If the winner crashes before the announcement,
-another instance takes it over after ``announce_seconds``.
+"""The rules of the circuit breaker: each returns the next value of the shared row, or None. The row
+is written only if it is unchanged, so one instance wins, and only the winner announces an opening.
 
     closed ──trip──▶ open ──probe (after the open interval)──▶ half-open ──successes──▶ closed
                       ▲  ◀──────────a failure───────────────────────┘
@@ -24,8 +19,6 @@ LONG_AGO = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class BreakerMode(StrEnum):
-    """The mode of a circuit breaker."""
-
     CLOSED = "closed"  # all events are processed
     OPEN = "open"  # no event is processed until the open interval is over
     HALF_OPEN = "half_open"  # one partition probes with a few events
@@ -34,12 +27,8 @@ class BreakerMode(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class BreakerTimes:
-    """The durations of the breaker, in seconds.
-
-    The first open interval lasts ``break_seconds``. After each failed probe, the next open interval
-    is ``break_factor`` times as long, but at most ``break_seconds_max``. The intervals also keep
-    growing if the breaker trips again within ``calm_seconds`` after a successful probe.
-    """
+    """In seconds. Each failed probe, and each trip within ``calm_seconds`` after a successful one,
+    makes the open interval ``break_factor`` times as long, up to ``break_seconds_max``."""
 
     break_seconds: float = 30
     break_factor: float = 2
@@ -47,21 +36,16 @@ class BreakerTimes:
     calm_seconds: float = 300
     probe_events: int = 10
     probe_seconds: float = 60
-    """After this time without a success of the probe's holder, another instance may take over the
-    probe."""
+    """After this time without a success, another instance may take over the probe."""
     probe_call_seconds_max: float = 600
-    """A holder that is still processing a batch after ``probe_seconds`` keeps the probe. It loses
-    the probe at the latest when this time has passed since the start of the probe. So a slow
-    handler keeps the probe, but a handler that hangs loses the probe."""
+    """A holder that is still processing a batch keeps the probe until this time after its start."""
     announce_seconds: float = 60
-    """How long an instance may take to announce an incident. After that time, another instance may
-    announce the incident."""
+    """After this time, another instance may announce the incident."""
 
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """Which instance may probe, on which partition, until when, and how many events must still
-    succeed."""
+    """Who may probe which partition until when, and how many events must still succeed."""
 
     holder: str
     partition_id: str
@@ -71,19 +55,15 @@ class Probe:
 
 @dataclass(frozen=True, slots=True)
 class Breaker:
-    """The shared row of one breaker.
-
-    ``epoch`` counts incidents. It increases when a closed breaker opens and when an operator
-    isolates the breaker. A failed probe belongs to the same incident. The signed link in a
-    notification closes the breaker only in the incident for which it was made.
-    """
+    """The shared row of one breaker. ``epoch`` counts incidents: openings of a closed breaker, and
+    isolations. A link closes the breaker only in its incident."""
 
     mode: BreakerMode = BreakerMode.CLOSED
     epoch: int = 0
     changed_at: datetime = LONG_AGO
     reason: str = ""
     breaks: int = 0
-    """The number of consecutive open intervals. It determines the length of the next one."""
+    """The number of consecutive open intervals."""
     retry_at: datetime | None = None
     """When the open interval ends; None while the breaker is closed or isolated."""
     probe: Probe | None = None
@@ -112,8 +92,7 @@ def trip(breaker: Breaker, reason: str, now: datetime, times: BreakerTimes) -> B
 
 
 def isolate(breaker: Breaker, reason: str, now: datetime, times: BreakerTimes) -> Breaker | None:
-    """Stop processing until a person closes the breaker. An isolation is announced like an
-    opening."""
+    """Stop processing until a person closes the breaker. This is announced like an opening."""
     if breaker.mode is BreakerMode.ISOLATED:
         return None
     announce_at = now + timedelta(seconds=times.announce_seconds)
@@ -136,9 +115,7 @@ def _changed(
 
 
 def break_seconds(breaks: int, times: BreakerTimes) -> float:
-    """The length of the next open interval. ``breaks`` is the number of consecutive open intervals
-    before it.
-    """
+    """The length of the open interval after ``breaks`` consecutive ones."""
     exponent = min(breaks, 100)  # a larger exponent only reaches the cap again, or overflows
     return min(times.break_seconds * times.break_factor**exponent, times.break_seconds_max)
 
@@ -156,11 +133,7 @@ def start_probe(
     breaker: Breaker, holder: str, partition_id: str, now: datetime, times: BreakerTimes
 ) -> Breaker | None:
     """Give the probe to ``holder`` if the open interval is over or another holder's time has run
-    out.
-
-    Successes of earlier holders since the open interval also count, because in a quiet hub a single
-    holder might never process enough events.
-    """
+    out. Successes of earlier holders count, because a quiet hub may have too few events for one."""
     if not _probe_is_due(breaker, now, times):
         return None
     events_left = breaker.probe.events_left if breaker.probe else times.probe_events
@@ -183,8 +156,7 @@ def _lasts(end: datetime, length_seconds: float, now: datetime) -> bool:
 
 
 def keep_probe(breaker: Breaker, holder: str, now: datetime, times: BreakerTimes) -> Breaker | None:
-    """Extend the probe of a holder that is processing a batch: it gets another ``probe_seconds``
-    from now on, but no more than ``probe_call_seconds_max`` in total."""
+    """Extend the probe of a holder that is processing a batch, up to ``probe_call_seconds_max``."""
     if not _holds(breaker, holder, now) or breaker.probe is None:
         return None
     longest = breaker.changed_at + timedelta(seconds=times.probe_call_seconds_max)
@@ -202,14 +174,8 @@ def report_probe(
     now: datetime,
     times: BreakerTimes,
 ) -> Breaker | None:
-    """Apply the result of the holder's events. A failure opens the breaker again, and enough
-    successes close it.
-
-    If fewer events succeeded than are needed, the holder keeps the probe. The result is None if
-    ``holder`` no longer holds the probe, or if no new event was tried. Events that were delivered
-    again prove nothing, so they do not extend the probe. When the probe's time is over, another
-    partition may probe with new events.
-    """
+    """Apply the result of the holder's events: a failure opens the breaker again, enough successes
+    close it. None if the probe was lost, or if no new event was tried."""
     if not _holds(breaker, holder, now) or breaker.probe is None:
         return None
     if failure is not None:
@@ -239,9 +205,7 @@ def _until(now: datetime, times: BreakerTimes) -> datetime:
 
 
 def close(breaker: Breaker, epoch: int, closed_by: str, now: datetime) -> Breaker | None:
-    """Close the breaker on behalf of a person. None if it is closed already, or if ``epoch`` is not
-    the present incident.
-    """
+    """Close the breaker on behalf of a person. None if it is closed, or in another incident."""
     if breaker.mode is BreakerMode.CLOSED or breaker.epoch != epoch:
         return None
     reason = f"closed by {closed_by}"
@@ -261,8 +225,7 @@ def take_announcement(breaker: Breaker, now: datetime, times: BreakerTimes) -> B
 
 
 def unannounced(breaker: Breaker) -> Iterator[Breaker]:
-    """The incidents to announce, in order: each earlier one that ended before it could be
-    announced, then the present one."""
+    """The incidents to announce, in order, also those that ended before they were announced."""
     missed = "this earlier incident ended before it could be announced"
     for epoch in range(breaker.announced_epoch + 1, breaker.epoch):
         yield replace(breaker, epoch=epoch, reason=missed)
@@ -270,7 +233,6 @@ def unannounced(breaker: Breaker) -> Iterator[Breaker]:
 
 
 def mark_announced(breaker: Breaker, epoch: int) -> Breaker | None:
-    """Record that the incident ``epoch`` was announced."""
     if breaker.announced_epoch >= epoch:
         return None
     return replace(breaker, announced_epoch=epoch)
@@ -288,12 +250,11 @@ class Admission:
 
     @property
     def is_held(self) -> bool:
-        """Whether no event of the batch may be processed now."""
         return self.events_max == 0
 
 
 def admission(breaker: Breaker, instance: str, partition_id: str, now: datetime) -> Admission:
-    """How many events the breaker admits: all, only a few of the partition that probes, or none."""
+    """How many events the breaker admits: all, a few of the partition that probes, or none."""
     if breaker.mode is BreakerMode.CLOSED:
         return Admission(None, "closed")
     probe = breaker.probe

@@ -51,19 +51,14 @@ class DeadLetterQuery:
 async def find(
     store: EventStore, query: DeadLetterQuery, limit: int, after: int | None = None
 ) -> Sequence[StoredDeadLetter]:
-    """The first ``limit`` matching dead letters, by stream and number; with ``after``, only numbers
-    above it in each stream."""
-    matching: list[StoredDeadLetter] = []
-    async for stored in _all(store, query, after):
-        matching.append(stored)
-        if len(matching) == limit:
-            break
-    return matching
+    """The first ``limit`` matching dead letters, by stream and number above ``after``."""
+    async for chunk in chunks(store, query, limit, after):
+        return chunk
+    return []
 
 
 async def newest(store: EventStore, limit: int) -> Sequence[StoredDeadLetter]:
-    """The most recently failed dead letters of all streams, the newest first, with the beginnings
-    of their bodies."""
+    """The most recently failed dead letters of all streams, with the beginnings of their bodies."""
     free = asyncio.Semaphore(STREAMS_AT_ONCE)
 
     async def of(stream: Stream) -> Sequence[StoredDeadLetter]:
@@ -82,20 +77,18 @@ def _beginning(stored: StoredDeadLetter) -> StoredDeadLetter:
 
 
 async def older_than(store: EventStore, age: timedelta) -> datetime:
-    """The time that lies ``age`` before now, by the store's clock, which is read with any stream.
-    Without a stream nothing is older, not even a dead letter that is stored meanwhile.
-    """
+    """The time ``age`` before now, by the store's clock, which is read with any stream. Without a
+    stream nothing is older, not even what is stored meanwhile."""
     streams = await store.streams()
     return (await store.load(streams[0])).read_at - age if streams else NEVER
 
 
 async def chunks(
-    store: EventStore, query: DeadLetterQuery, size: int
+    store: EventStore, query: DeadLetterQuery, size: int, after: int | None = None
 ) -> AsyncIterator[Sequence[StoredDeadLetter]]:
-    """All matching dead letters, ``size`` at a time. The caller may remove or redrive them between
-    two chunks."""
+    """All matching dead letters, ``size`` at a time. The caller may remove them in between."""
     chunk: list[StoredDeadLetter] = []
-    async for stored in _all(store, query, None):
+    async for stored in _all(store, query, after):
         chunk.append(stored)
         if len(chunk) == size:
             yield chunk
@@ -107,12 +100,8 @@ async def chunks(
 async def read(
     store: EventStore, hub: HubReader, query: DeadLetterQuery
 ) -> tuple[StoredDeadLetter, Event]:
-    """One dead letter and its event. If the store does not have the event's body, the body is read
-    from the hub.
-
-    Raises NotFound if there is no such dead letter, if its body is gone, or if several hubs or
-    consumer groups have a dead letter of this number. Raises HubUnavailable.
-    """
+    """One dead letter and its event, from the hub if the store lacks the body. Raises NotFound if
+    there is none, several, or no body, and HubUnavailable."""
     matching = await find(store, query, PAGE)
     if len({stored.stream.in_one_case for stored in matching}) != 1:
         raise NotFound(
@@ -156,15 +145,9 @@ async def _all(
             if stored is not None and query.matches(stored.letter):
                 yield stored
             continue
-        async for stored in _pages(store, stream, after):
-            if query.matches(stored.letter):
-                yield stored
-
-
-async def _pages(
-    store: EventStore, stream: Stream, after: int | None
-) -> AsyncIterator[StoredDeadLetter]:
-    while page := await store.dead_letters(stream, after, PAGE):
-        for stored in page:
-            yield stored
-        after = page[-1].letter.sequence
+        above = after
+        while page := await store.dead_letters(stream, above, PAGE):
+            for stored in page:
+                if query.matches(stored.letter):
+                    yield stored
+            above = page[-1].letter.sequence

@@ -1,10 +1,5 @@
-"""Processes dead letters: redrives them through the pipeline, forwards them to a queue, or deletes
-them.
-
-Each dead letter is processed separately: if one fails again, it stays in the store, and the others
-are still processed. If two callers process the same dead letter, only one of them succeeds in
-removing it.
-"""
+"""Redrives dead letters through the pipeline, forwards them to a queue, or deletes them. Each is
+processed separately. If two callers process the same one, only one removes it."""
 
 from __future__ import annotations
 
@@ -15,13 +10,13 @@ from shared.ingestion.dead_letters.find import event_of
 from shared.ingestion.errors import (
     AccountingBroken,
     BadEvent,
-    CommitRefused,
     NotFound,
+    RowChanged,
     StoreUnavailable,
 )
 from shared.ingestion.failure_cause import Outages, classify, is_worth_retrying
 from shared.ingestion.model import Effect, Stream
-from shared.ingestion.ports import DeadLetterSender, Handler, HubReader
+from shared.ingestion.ports import Handler, HubReader, SendDeadLetters
 from shared.ingestion.store.events import EventStore, StoredDeadLetter
 from shared.values.concurrency import Retrying
 
@@ -30,8 +25,6 @@ LOST_REPLIES_MAX = 5
 
 @dataclass(slots=True)
 class DeadLetterResult:
-    """What was done with dead letters."""
-
     done: list[StoredDeadLetter] = field(default_factory=list)
     gone: list[StoredDeadLetter] = field(default_factory=list)
     """The dead letters that another caller removed first."""
@@ -47,11 +40,7 @@ class DeadLetterResult:
 
 @dataclass(frozen=True, slots=True)
 class Redriver:
-    """Handles the events of dead letters again.
-
-    ``handler_of`` gives the handler for a stream's events. The resulting messages are left in the
-    outbox and sent from there.
-    """
+    """Handles the events of dead letters again. The resulting messages are left in the outbox."""
 
     store: EventStore
     hub: HubReader
@@ -60,8 +49,7 @@ class Redriver:
     outages: Outages = ()
 
     async def redrive(self, letters: Sequence[StoredDeadLetter]) -> DeadLetterResult:
-        """Handle each event, and replace its dead letter by the effect. Raises the errors that hold
-        a partition, because while a dependency is down, a failure says nothing about the event."""
+        """Replace each dead letter by its event's effect. Raises what holds a partition."""
         outcome = DeadLetterResult()
         for stored in letters:
             await self._one(stored, outcome)
@@ -93,15 +81,11 @@ class Redriver:
 async def forward(
     store: EventStore,
     hub: HubReader,
-    sender: DeadLetterSender,
+    send: SendDeadLetters,
     letters: Sequence[StoredDeadLetter],
 ) -> DeadLetterResult:
-    """Send dead letters to another queue, then remove them.
-
-    A dead letter that the queue refuses stays in the store. After a crash in between, the next call
-    sends them again, under the same ids. Raises HubUnavailable and SendingFailed; a dead letter
-    that was not sent is never removed.
-    """
+    """Send dead letters to another queue, then remove those that it took. After a crash in between,
+    they are sent again, under the same ids. Raises HubUnavailable and SendingFailed."""
     outcome, ready = DeadLetterResult(), list[StoredDeadLetter]()
     for stored in letters:
         try:
@@ -110,7 +94,7 @@ async def forward(
             outcome.failed.append((stored, str(error)))
         else:
             ready.append(replace(stored, letter=replace(stored.letter, body=event.body)))
-    refused = await sender.send(ready)
+    refused = await send(ready)
     outcome.failed += [(ready[place], reason) for place, reason in refused.items()]
     sent = [stored for place, stored in enumerate(ready) if place not in refused]
     outcome.add(await purge(store, sent))
@@ -118,7 +102,6 @@ async def forward(
 
 
 async def purge(store: EventStore, letters: Sequence[StoredDeadLetter]) -> DeadLetterResult:
-    """Delete dead letters permanently."""
     outcome = DeadLetterResult()
     for stored in letters:
         applied = await _apply(store, stored, None)
@@ -127,12 +110,8 @@ async def purge(store: EventStore, letters: Sequence[StoredDeadLetter]) -> DeadL
 
 
 async def _apply(store: EventStore, stored: StoredDeadLetter, effect: Effect | None) -> bool:
-    """Redrive with the effect, or remove if it is None. Returns False if another caller was first.
-
-    After a lost reply the row shows the result: either the row is gone, or it is unchanged and the
-    same call can be repeated safely. A row that is gone counts as removed by this call, because the
-    store does not show which call removed it.
-    """
+    """Redrive with the effect, or remove if it is None; False if another caller was first. After a
+    lost reply, a row that is gone counts as removed by this call."""
     lost = False
     for _ in range(LOST_REPLIES_MAX):
         try:
@@ -140,7 +119,7 @@ async def _apply(store: EventStore, stored: StoredDeadLetter, effect: Effect | N
                 await store.remove(stored)
             else:
                 await store.redrive(stored, effect)
-        except CommitRefused:
+        except RowChanged:
             return lost
         except StoreUnavailable:
             lost = True

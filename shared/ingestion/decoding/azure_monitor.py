@@ -1,15 +1,7 @@
-"""Reads Azure platform metrics as diagnostic settings stream them to an event hub.
-
-An event is ``{"records": [...]}``, and the record of a metric is ``{time, resourceId, metricName,
-timeGrain, count, total, minimum, maximum, average}``. Resource IDs are in upper case, whatever the
-spelling of the resource's name. Times have seven fractional digits. Not every metric has every
-aggregate. ``time`` is the start of the time grain. If nothing was measured, the count is 0, and the
-other aggregates have no meaning. The record of a log has no ``metricName``.
-
-Some metrics, such as those of storage accounts, have a record for each value of a dimension. The
-records of one time may be divided among several events. A sample is identified by its time, so the
-first record would count as the whole. Such records are therefore not read.
-"""
+"""Reads Azure platform metrics as diagnostic settings stream them to an event hub: ``{"records":
+[{time, resourceId, metricName, timeGrain, count, total, minimum, maximum, average}]}``. ``time`` is
+the start of the grain. With count 0 the other aggregates have no meaning. A record of one value of
+a dimension is not read, because its sample would count as the whole."""
 
 from __future__ import annotations
 
@@ -17,14 +9,9 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from shared.ingestion.decoding.readings import (
-    Decoded,
-    DecodedReading,
-    SubscribedMetric,
-    read_number,
-    read_time,
-)
+from shared.ingestion.decoding.readings import Decoded, SubscribedMetric, read_number, read_time
 from shared.ingestion.errors import BadEvent
+from shared.values.measurements import Metric, MetricValue
 from shared.values.samples import measure
 from shared.values.text import quoted
 
@@ -42,8 +29,7 @@ Monitored = Mapping[tuple[str, str], tuple[SubscribedMetric, ...]]
 
 
 def key(resource_id: str, metric: str) -> tuple[str, str]:
-    """The form in which resource IDs and metric names are compared. Azure ignores the case of
-    both."""
+    """The form in which resource IDs and metric names are compared, without case, as in Azure."""
     return resource_id.rstrip("/").casefold(), metric.casefold()
 
 
@@ -53,12 +39,9 @@ def is_metric(item: object) -> bool:
 
 def read_records(
     records: Sequence[tuple[str, Record]], monitored: Monitored, found: Decoded
-) -> list[DecodedReading]:
-    """The readings in the records of subscribed metrics. A bad record does not affect the others.
-
-    Each record comes with its place in the event.
-    """
-    readings: dict[tuple[SubscribedMetric, datetime], DecodedReading] = {}
+) -> list[Metric]:
+    """The readings in the records, each with its place. A bad one does not affect the others."""
+    readings: dict[tuple[SubscribedMetric, datetime], Metric] = {}
     unclear = set[tuple[SubscribedMetric, datetime]]()
     for place, record in records:
         subscribed = [
@@ -72,7 +55,7 @@ def read_records(
             except BadEvent as error:
                 found.reject(f"{place} ({record['metricName']})".lstrip(), error)
                 continue
-            reading = DecodedReading(metric.resource_name, metric.name, time, value)
+            reading = Metric(metric.resource_name, metric.name, MetricValue(time, value))
             if readings.setdefault((metric, time), reading) != reading:
                 unclear.add((metric, time))
                 found.note(_divided(record, metric, "something that they do not name"))
@@ -87,8 +70,7 @@ def _subscribed(record: Record, monitored: Monitored) -> tuple[SubscribedMetric,
 
 
 def _is_usable(record: Record, metric: SubscribedMetric, found: Decoded) -> bool:
-    """Whether the record has the value of the declared metric. With count 0 it has none, because
-    nothing was measured; only the count itself is then known."""
+    """Whether the record has the declared metric's value. With count 0, only the count is known."""
     if dimensions := _dimensions(record):
         found.note(_divided(record, metric, ", ".join(dimensions)))
         return False
@@ -121,8 +103,6 @@ def _divided(record: Record, metric: SubscribedMetric, by: str) -> str:
 
 
 def _value(aggregation: str, record: Record) -> float:
-    """The aggregate of the record. Raises BadEvent if the record lacks it, because a missing value
-    does not mean zero."""
     if aggregation != "average" or record.get("average") is not None:
         return read_number(record.get(aggregation), aggregation)
     try:

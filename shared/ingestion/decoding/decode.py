@@ -1,10 +1,6 @@
-"""Decodes the body of an event into readings. Raises BadEvent for a body that cannot be understood.
-
-Two formats are understood: this app's own metric JSON, and the records that Azure Monitor's
-diagnostic settings stream. An event has one object, a list of objects, or one object a line, as
-Stream Analytics writes them. All may be compressed with gzip. An event that is certainly not a
-metric is set aside (see ``foreign``).
-"""
+"""Decodes the body of an event into readings: this app's own metric JSON, or records of Azure
+Monitor. An event has one object, a list, or one object a line, and may be compressed with gzip.
+What is certainly not a metric is set aside (see ``foreign``)."""
 
 from __future__ import annotations
 
@@ -14,27 +10,20 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from shared.ingestion.decoding import azure_monitor, foreign
-from shared.ingestion.decoding.readings import (
-    Decoded,
-    DecodedReading,
-    MetricSubscriptions,
-    read_number,
-    read_time,
-)
+from shared.ingestion.decoding.readings import Decoded, MetricSubscriptions, read_number, read_time
 from shared.ingestion.errors import BadEvent
+from shared.values.measurements import Metric, MetricValue
 from shared.values.samples import SCHEMA_VERSION
 from shared.values.text import quoted
 
 Item = tuple[str, Any]
-"""An object of an event, and its place for error messages; empty if it is the whole event."""
+"""An object of an event, and its place for error messages, if it is not the whole event."""
 
 BYTES_MAX = 1024 * 1024
 """The largest uncompressed body. Parsed JSON takes up to 30 times as much memory as its text."""
 
 ELEMENTS_MAX = 20_000
-"""The most readings or records in one event. The largest event that a hub accepts holds about half
-as many.
-"""
+"""The most readings or records in one event, twice as many as the largest event holds."""
 
 MEMBERS_MAX = 1000
 """The most gzip members in one body. Each of them costs a copy of all bytes after it."""
@@ -92,7 +81,6 @@ def is_large(body: bytes) -> bool:
 
 
 def _items(documents: Sequence[Item]) -> list[Item]:
-    """The objects of an event, each with its place for error messages."""
     items = list[Item]()
     for place, document in documents:
         if isinstance(document, dict) and "records" in document:
@@ -183,7 +171,7 @@ def _lines(body: bytes) -> list[str]:
     return lines
 
 
-def _own(fields: object, subscriptions: MetricSubscriptions) -> DecodedReading:
+def _own(fields: object, subscriptions: MetricSubscriptions) -> Metric:
     if not isinstance(fields, dict) or "schema_version" not in fields:
         raise BadEvent(
             "the event is neither metric JSON (an object with schema_version) nor records of Azure "
@@ -201,8 +189,8 @@ def _own(fields: object, subscriptions: MetricSubscriptions) -> DecodedReading:
     value = fields.get("value")
     if not isinstance(value, dict):
         raise BadEvent(f"value is {quoted(value)}; it must be an object with time and value")
-    time = read_time(value.get("time"))
-    return DecodedReading(resource_name, name, time, read_number(value.get("value"), "value"))
+    time, number = read_time(value.get("time")), read_number(value.get("value"), "value")
+    return Metric(resource_name, name, MetricValue(time, number))
 
 
 def _text(fields: Mapping[str, Any], name: str) -> str:

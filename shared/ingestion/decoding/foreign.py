@@ -1,9 +1,5 @@
-"""Recognizes events that are certainly not metrics, because other products use the same hub.
-
-A diagnostic setting can send logs to the hub of its metrics. Devices, Event Grid, Kafka and other
-apps may share it. Whatever has a field of a metric may be a damaged metric, so it is not recognized
-here.
-"""
+"""Recognizes events of other products on the same hub, which are certainly not metrics. Whatever
+has a field of a metric may be a damaged one, so it is not recognized here."""
 
 from __future__ import annotations
 
@@ -32,8 +28,7 @@ LOG_FIELD = re.compile(rb'"(category|operationName)"\s*:')
 METRIC_FIELD = re.compile(rb'"(metricName|schema_version|resource_name)"\s*:')
 AVRO = b"Obj\x01"
 LOG_PROPERTIES = re.compile(rb"""("properties"\s*:\s*)\{(?:'(?:[^'\\]|\\.)*+'|[^{}'"])*+\}""")
-"""The properties of a log in single quotes, as Azure writes those of FunctionAppLogs on the
-Consumption plan."""
+"""The properties of a log in single quotes, as those of FunctionAppLogs."""
 
 
 def kind_of(item: object) -> str:
@@ -60,12 +55,10 @@ def kind_of_bytes(body: bytes) -> str:
 
 
 def without_log_properties(body: bytes) -> bytes:
-    """The body without the properties of logs that are not JSON, so that the metrics beside these
-    logs can be read."""
+    """The body without the properties of logs that are not JSON."""
     return LOG_PROPERTIES.sub(rb"\1{}", body)
 
 
 def _has_own_fields(item: Mapping[str, object]) -> bool:
-    """Whether the item or an object in it has a field of this app's metrics."""
     inner = [value for value in item.values() if isinstance(value, dict)]
     return not OWN.isdisjoint(item) or any(value.keys() >= OWN for value in inner)

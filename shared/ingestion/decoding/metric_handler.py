@@ -18,16 +18,12 @@ ADVICE = "Such events are only counted. Send metrics to a hub of their own"
 
 @dataclass(frozen=True, slots=True)
 class MetricHandler:
-    """Handles the events of one stream. Raises BadEvent.
-
-    If only some records of an event are rejected, they are logged and listed in the event's effect.
-    What is not read at all is logged once for each reason.
-    """
+    """Handles the events of one stream. Raises BadEvent. Rejected records are logged and listed in
+    the effect; what is not read at all is logged once for each reason."""
 
     stream: Stream
     subscriptions: MetricSubscriptions
     bytes_max: int = BYTES_MAX
-    """The largest uncompressed body."""
     told: set[str] = field(default_factory=set)
 
     async def __call__(self, event: Event) -> Effect:

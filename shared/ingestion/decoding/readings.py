@@ -1,9 +1,5 @@
 """The readings in events: which metrics are subscribed to, and how readings are passed to the
-autoscaler.
-
-Readings are passed on as the JSON that the queue ``metrics`` carries. This JSON is the only thing
-that ingestion and autoscaling share.
-"""
+autoscaler, as the JSON that the queue ``metrics`` carries."""
 
 from __future__ import annotations
 
@@ -16,19 +12,15 @@ from types import MappingProxyType
 
 from shared.ingestion.errors import BadEvent
 from shared.ingestion.model import Effect, OutboxMessage, Stream, message_id
-from shared.values.measurements import MEASURE_MAX, Metric, MetricValue
+from shared.values.measurements import MEASURE_MAX, Metric
 from shared.values.samples import encode_samples, grouped, measure
 from shared.values.text import quoted, zoned_time
 
 BODY_CHARACTERS_MAX = 45_000
-"""The most characters in one message. A storage queue accepts 64 KiB, or 48 KiB of text that the
-sender encodes in base64.
-"""
+"""The most characters in one message. A storage queue accepts 64 KiB, or 48 KiB in base64."""
 
 READINGS_OF_A_METRIC_MAX = 3_000
-"""The most readings of a metric that are used from one event; the newest are used. The scaler keeps
-no more samples than that.
-"""
+"""The most readings of a metric used from one event, the newest. The scaler keeps no more."""
 
 REJECTIONS_KEPT = 20
 NOTES_KEPT = 20
@@ -36,19 +28,8 @@ REJECTION_CHARACTERS_MAX = 300
 
 
 @dataclass(frozen=True, slots=True)
-class DecodedReading:
-    """One value of one metric of one resource, with the time that its source gave."""
-
-    resource_name: str
-    name: str
-    time: datetime
-    value: float
-
-
-@dataclass(frozen=True, slots=True)
 class SubscribedMetric:
-    """The metric to which an aggregate of a platform metric is mapped. Time grains are ISO 8601
-    durations."""
+    """The metric to which an aggregate of a platform metric is mapped. Time grains: ISO 8601."""
 
     resource_name: str
     name: str
@@ -58,12 +39,8 @@ class SubscribedMetric:
 
 @dataclass(frozen=True, slots=True)
 class MetricSubscriptions:
-    """Which metrics the scaling rules subscribe to.
-
-    ``pushed`` are the pairs of resource and name whose readings arrive as this app's own JSON.
-    ``monitored`` are metrics of Azure Monitor, by resource ID and metric in the form of
-    ``azure_monitor.key``.
-    """
+    """Which metrics the scaling rules subscribe to: ``pushed`` by resource and name as this app's
+    own JSON, ``monitored`` ones of Azure Monitor by ``azure_monitor.key``."""
 
     pushed: Set[tuple[str, str]] = frozenset()
     monitored: Mapping[tuple[str, str], tuple[SubscribedMetric, ...]] = field(
@@ -73,19 +50,16 @@ class MetricSubscriptions:
 
 @dataclass(slots=True)
 class Decoded:
-    """The content of an event: its readings, the number of items of other metrics, and the problems
-    with items of subscribed metrics."""
+    """An event's readings, the number of other metrics' items, and subscribed ones' problems."""
 
-    readings: tuple[DecodedReading, ...] = ()
+    readings: tuple[Metric, ...] = ()
     ignored: int = 0
     rejected: tuple[str, ...] = ()
-    """The first few problems."""
     rejected_count: int = 0
-    """The number of all problems."""
     set_aside: str = ""
-    """What the event is, if nothing in it can be used and nothing is damaged; otherwise empty."""
+    """What the event is, if nothing in it can be used and nothing is damaged."""
     notes: tuple[str, ...] = ()
-    """Why records of subscribed metrics are not used although nothing in them is damaged."""
+    """Why undamaged records of subscribed metrics are not used."""
 
     @property
     def summary(self) -> str:
@@ -135,13 +109,13 @@ def to_effect(stream: Stream, sequence: int, decoded: Decoded) -> Effect:
     )
 
 
-def _newest(readings: Sequence[DecodedReading]) -> Sequence[DecodedReading]:
+def _newest(readings: Sequence[Metric]) -> Sequence[Metric]:
     """The newest readings of each metric, as many as are kept, in the order of the event."""
     if len(readings) <= READINGS_OF_A_METRIC_MAX:
         return readings
     counts: Counter[tuple[str, str]] = Counter()
     kept = set[int]()
-    newest_first = sorted(enumerate(readings), key=lambda each: each[1].time, reverse=True)
+    newest_first = sorted(enumerate(readings), key=lambda each: each[1].value.time, reverse=True)
     for index, reading in newest_first:
         counts[reading.resource_name, reading.name] += 1
         if counts[reading.resource_name, reading.name] <= READINGS_OF_A_METRIC_MAX:
@@ -149,16 +123,10 @@ def _newest(readings: Sequence[DecodedReading]) -> Sequence[DecodedReading]:
     return [reading for index, reading in enumerate(readings) if index in kept]
 
 
-def _messages(
-    stream: Stream, sequence: int, readings: Sequence[DecodedReading]
-) -> Iterator[OutboxMessage]:
-    """As few messages as can hold all readings.
-
-    A message of several groups is a JSON array, whose elements are sent one by one. Groups are
-    combined because each message is a row, a transaction takes a limited number of rows, and an
-    event can hold thousands of readings.
-    """
-    groups = list(grouped(map(_metric, readings)))
+def _messages(stream: Stream, sequence: int, readings: Sequence[Metric]) -> Iterator[OutboxMessage]:
+    """As few messages as can hold all readings, because each is a row of a limited transaction. One
+    of several groups is a JSON array, whose elements are sent one by one."""
+    groups = list(grouped(readings))
     part: list[str] = []
     size, first_id = 0, ""
     for index, group in enumerate(groups):
@@ -177,12 +145,3 @@ def _messages(
 
 def _message(first_id: str, texts: Sequence[str]) -> OutboxMessage:
     return OutboxMessage(first_id, texts[0] if len(texts) == 1 else f"[{','.join(texts)}]")
-
-
-def encode_reading(reading: DecodedReading) -> bytes:
-    """The body of an event with one reading, as a sender writes it."""
-    return encode_samples([_metric(reading)]).encode()
-
-
-def _metric(reading: DecodedReading) -> Metric:
-    return Metric(reading.resource_name, reading.name, MetricValue(reading.time, reading.value))

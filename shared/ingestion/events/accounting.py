@@ -1,22 +1,17 @@
-"""Plans the commits for the outcomes of events: which rows go into which transaction.
-
-Each transaction covers a prefix of the outcomes that are not yet written. So the checkpoint is
-correct after each transaction, even if the next one never happens.
-"""
+"""Plans the commits for the outcomes of events. Each transaction covers a prefix of what is not yet
+written, so the checkpoint is correct after each of them."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from enum import StrEnum
 from operator import itemgetter
-from typing import NamedTuple, cast
+from typing import NamedTuple
 
 from shared.ingestion.errors import AccountingBroken, Fenced
-from shared.ingestion.events.survey import beginning, follows
+from shared.ingestion.events.survey import beginning
 from shared.ingestion.model import (
-    CHARACTER_BYTES_MAX,
     ROW_OVERHEAD_BYTES,
     Checkpoint,
     Commit,
@@ -29,25 +24,18 @@ from shared.ingestion.model import (
     set_aside_among,
     storable,
 )
-from shared.ingestion.store.events import check_epoch
 from shared.ingestion.store.rows import CommitLimits
 
 
 @dataclass(frozen=True, slots=True)
 class Writer:
-    """The identity under which a processor commits: its name, and its epoch of ownership.
-
-    The Functions trigger has no epoch. Its commits keep the epoch of the stored checkpoint. If two
-    such writers commit at once, only the conditional write prevents one from overwriting the
-    other's commit.
-    """
+    """Who commits. The Functions trigger has no epoch, and keeps the stored one."""
 
     owner: str = ""
     epoch: int | None = None
 
     def commit_epoch(self, stored_epoch: int) -> int:
-        """The epoch for a commit that replaces a checkpoint whose epoch is ``stored_epoch``. Raises
-        Fenced."""
+        """The epoch of a commit after ``stored_epoch``. Raises Fenced."""
         if self.epoch is not None and self.epoch < stored_epoch:
             raise Fenced(
                 f"epoch {self.epoch} is over, because the checkpoint has epoch {stored_epoch}; "
@@ -80,21 +68,12 @@ def plan_commits(
     now: datetime,
     limits: CommitLimits,
 ) -> tuple[Commit, ...]:
-    """The transactions that account for the outcomes and gaps, in order. Empty if there are neither
-    outcomes nor gaps.
-
-    ``events`` must include the event of each outcome. If an effect does not fit into a transaction,
-    it becomes a dead letter. Raises AccountingBroken unless exactly one outcome or gap covers each
-    sequence number from the checkpoint to the last outcome or gap. Raises Fenced if the writer's
-    epoch is over.
-    """
+    """The transactions that account for the outcomes and gaps, in order. An effect that fits into
+    none becomes a dead letter. Raises Fenced, and AccountingBroken unless exactly one outcome or
+    gap covers each number from the checkpoint to the last one."""
     if not outcomes and not gaps:
         return ()
     start = previous or beginning(min(events, key=lambda event: event.sequence))
-    if not gaps and _all_fit_into_one(start, events, outcomes, limits):
-        times = [event.enqueued_at for event in events]
-        after = _after(start, events[-1].sequence, events[-1], times, outcomes, writer, f"{txid}.0")
-        return (Commit(previous, after, tuple(cast("Sequence[Effect]", outcomes))),)
     entries = _in_order(start, _entries(events, outcomes, gaps, now, limits))
     commits: list[Commit] = []
     checkpoint = previous
@@ -108,32 +87,6 @@ def plan_commits(
         commits.append(_commit(checkpoint, after, what))
         checkpoint = after
     return tuple(commits)
-
-
-def _all_fit_into_one(
-    start: Checkpoint, events: Sequence[Event], outcomes: Sequence[Outcome], limits: CommitLimits
-) -> bool:
-    """Whether all outcomes are effects that certainly fit into one transaction, by a rough bound.
-
-    Most batches pass this check. Without it, the exact check of each event would take as long as
-    writing the event.
-    """
-    if len(events) != len(outcomes) or not follows(start, events):
-        return False
-    rows, characters = 1, 0
-    for number, outcome in enumerate(outcomes, start.sequence + 1):
-        if not isinstance(outcome, Effect) or outcome.sequence != number:
-            return False
-        if outcome.value is not None:
-            rows += 1
-            characters += len(outcome.value)
-        if outcome.messages:
-            rows += len(outcome.messages)
-            characters += sum([len(message.body) for message in outcome.messages])
-    size_bytes = rows * ROW_OVERHEAD_BYTES + characters * CHARACTER_BYTES_MAX
-    return rows <= limits.rows_max and size_bytes <= min(
-        limits.size_bytes_max, limits.row_bytes_max
-    )
 
 
 def _entries(
@@ -166,7 +119,6 @@ def _entry(outcome: Outcome, event: Event) -> _Entry:
 
 
 def _fits(entry: _Entry, limits: CommitLimits) -> bool:
-    """Whether the entry fits into a transaction together with the checkpoint's row."""
     if entry.rows >= limits.rows_max or entry.size_bytes > limits.effect_bytes_max:
         return False
     if entry.size_bytes <= limits.row_bytes_max:  # so each of its rows fits, too
@@ -175,7 +127,6 @@ def _fits(entry: _Entry, limits: CommitLimits) -> bool:
 
 
 def _fitting(entry: _Entry, event: Event, now: datetime, limits: CommitLimits) -> Outcome:
-    """A dead letter that fits, to replace an entry that does not fit."""
     if isinstance(entry.what, DeadLetter):
         told, body = entry.what.error[:1000], entry.what.body
         if body is not None:
@@ -190,8 +141,7 @@ def _fitting(entry: _Entry, event: Event, now: datetime, limits: CommitLimits) -
 
 
 def _in_order(start: Checkpoint, entries: Iterable[_Entry]) -> list[_Entry]:
-    """The entries by sequence number. Raises AccountingBroken if a number is missing or occurs
-    twice."""
+    """The entries by number. Raises AccountingBroken if a number is missing or occurs twice."""
     ordered = sorted(entries, key=_FIRST)
     expected = start.sequence + 1
     for entry in ordered:
@@ -260,8 +210,7 @@ def dead_letter(
     now: datetime,
     attempts: int = 1,
 ) -> DeadLetter:
-    """The dead letter of an event. ``plan_commits`` leaves out a body that is too large for a row
-    of the store; it can be read back from the hub."""
+    """The event's dead letter, whose body is left out if it is too large; the hub has it."""
     return DeadLetter(
         sequence=event.sequence,
         offset=event.offset,
@@ -273,30 +222,3 @@ def dead_letter(
         partition_key=event.partition_key and storable(event.partition_key),
         body=event.body,
     )
-
-
-# --- the status of a commit whose reply was lost ----------------------------------------------
-
-
-class CommitStatus(StrEnum):
-    """The status of a commit whose reply was lost: was the commit written?"""
-
-    APPLIED = "applied"
-    NOT_APPLIED = "not_applied"  # the previous checkpoint is unchanged: repeat the commit
-    OVERTAKEN = "overtaken"  # another writer has committed since: start again from its checkpoint
-
-
-def commit_status(commit: Commit, stored: Checkpoint | None) -> CommitStatus:
-    """The status of a commit, judged by the checkpoint that is stored now.
-
-    NOT_APPLIED is true for this moment only, because the lost request may still arrive. The
-    commit can be repeated with the same conditional write, because the store accepts at most one
-    of the two requests: the lost one or the repeated one.
-    Raises Fenced.
-    """
-    if stored is not None and stored.txid == commit.checkpoint.txid:
-        return CommitStatus.APPLIED
-    if stored == commit.previous:
-        return CommitStatus.NOT_APPLIED
-    check_epoch(stored, commit)
-    return CommitStatus.OVERTAKEN

@@ -1,8 +1,5 @@
-"""One instance's client of the shared circuit breaker.
-
-The client admits batches, counts the results of handler calls, opens the breaker when all instances
-together see too many failures, and announces each opening.
-"""
+"""One instance's client of the shared circuit breaker: it admits batches, counts calls, opens the
+breaker when all instances together see too many failures, and announces each opening."""
 
 from __future__ import annotations
 
@@ -37,63 +34,46 @@ from shared.ingestion.breaker.state import (
     unannounced,
 )
 from shared.ingestion.errors import RowChanged
-from shared.ingestion.ports import Announcer
+from shared.ingestion.ports import Announce
 from shared.ingestion.store.breakers import BreakerSnapshot, BreakerStore
 from shared.notifications.ports import NotSent
 
 log = logging.getLogger(__name__)
 
 TALLIES_REMEMBERED = timedelta(minutes=5)
-"""How long tallies of earlier buckets stay in memory.
-
-If the store's clock goes back a little, counting continues in the tally of an earlier bucket.
-Without that tally, counting would start at zero and overwrite the bucket's row.
-"""
+"""How long tallies stay in memory, in case the store's clock goes back."""
 RACES_MAX = 10
-"""After losing this many races in a row, the client gives up recording that the opening was
-announced. The opening may then be announced once more.
-"""
+"""After losing this many races, the client gives up recording that the opening was announced."""
 
 
 @dataclass(slots=True)
 class BreakerClient:
-    """One instance's access to the breaker that all instances share.
-
-    ``instance`` must be unique for each process, because a tally row belongs to one writer. All
-    async methods raise StoreUnavailable if the store fails; in that case, no event must be
-    processed.
-    """
+    """One instance's access to the shared breaker. ``instance`` is unique for each process. All
+    async methods raise StoreUnavailable, after which no event must be processed."""
 
     instance: str
     store: BreakerStore
-    announcer: Announcer
+    announce: Announce
     rule: TripRule = field(default_factory=TripRule)
     times: BreakerTimes = field(default_factory=BreakerTimes)
     elapsed: Callable[[], float] = time.monotonic
-    """Seconds from an arbitrary start, measured by this process."""
     counted: dict[datetime, Tally] = field(default_factory=dict)
     """The recent tallies, by the start of their bucket."""
     unwritten: dict[datetime, Tally] = field(default_factory=dict)
     writing: bool = False
     succeeded: int = 0
-    """How many calls of this process have succeeded."""
     looked_at: datetime = LONG_AGO
-    """When the row was read last, by the store's clock; ``looked_when`` is the same moment by
-    ``elapsed``."""
+    """When the row was read, by the store's clock; ``looked_when`` is the same by ``elapsed``."""
     looked_when: float = 0.0
 
     @property
     def now(self) -> datetime:
-        """The time of the store's clock, extrapolated from the last read by the seconds that have
-        passed here."""
+        """The time of the store's clock, extrapolated from the last read."""
         return self.looked_at + timedelta(seconds=self.elapsed() - self.looked_when)
 
     async def admit(self, partition_id: str, *, may_probe: bool = True) -> Admission:
-        """How much of a partition's next batch may be processed.
-
-        Takes the probe if one is due and ``may_probe`` says that the partition has events to try.
-        Also takes over an announcement that another instance did not finish.
-        """
+        """How much of a partition's next batch may be processed. Takes the probe if one is due and
+        ``may_probe``, and an announcement that another instance did not finish."""
         seen = await self._load_and_announce()
         admitted = admission(seen.breaker, self.instance, partition_id, seen.read_at)
         if not admitted.is_held or not may_probe:
@@ -134,25 +114,20 @@ class BreakerClient:
     ) -> None:
         """Count calls, in memory, in the bucket that contains ``now``, by the store's clock."""
         start = bucket_start(now, self.rule.bucket_seconds)
-        known, calls = self.counted.get(start), (successes, failures, slow)
-        tally = count(known, self.instance, now, self.rule, *calls, last_error)
+        known = self.counted.get(start) or Tally(start, self.instance)
+        tally = count(known, successes, failures, slow, last_error)
         oldest = start - TALLIES_REMEMBERED
         self.counted = {at: each for at, each in self.counted.items() if at >= oldest}
         self.counted[start] = self.unwritten[start] = tally
 
     @property
     def is_behind(self) -> bool:
-        """Whether a tally of an earlier bucket has not been written yet.
-
-        Successes are written only then, because they merely offset failures, and writing them after
-        each batch would cost three calls to the store.
-        """
+        """Whether an earlier bucket's tally is unwritten. Successes alone may wait."""
         newest = max(self.counted, default=None)
         return any(start != newest for start in self.unwritten)
 
     async def after_batch(self) -> None:
-        """Write the tallies, and open the breaker if the sums of all instances exceed its
-        limits."""
+        """Write the tallies, and open the breaker if all instances' sums exceed its limits."""
         await self._write()
         seen = await self._load()
         result = await self._health(seen)
@@ -167,14 +142,12 @@ class BreakerClient:
         return health(tallies, now, rule, since=seen.breaker.changed_at)
 
     async def succeeded_since(self, time: datetime) -> bool:
-        """Whether a call of any instance has succeeded since then. A bucket that began earlier does
-        not count, because its calls may have ended before."""
+        """Whether a call of any instance has succeeded since then, in a bucket that began later."""
         tallies = [*self.counted.values(), *await self.store.tallies(time)]
         return any(tally.successes for tally in tallies if tally.bucket_start >= time)
 
     async def after_doubt(self, since: datetime, reason: str) -> None:
-        """Open the breaker if an event has been in doubt for a window, and no call has succeeded in
-        that time."""
+        """Open the breaker if an event has been in doubt for a window without any success."""
         seen = await self._load()
         is_over = seen.read_at - since >= timedelta(seconds=self.rule.window_seconds)
         if is_over and not await self.succeeded_since(since):
@@ -186,12 +159,7 @@ class BreakerClient:
             await self._announce(opened)
 
     async def _write(self) -> None:
-        """Write all unwritten tallies.
-
-        Batches of several partitions may end at the same time, and an older tally must not
-        overwrite a newer one. So only one call writes at a time, and that call writes the tallies
-        of the others, too.
-        """
+        """Write unwritten tallies, one call at a time: no older tally overwrites a newer one."""
         if self.writing:
             return
         self.writing = True
@@ -206,13 +174,12 @@ class BreakerClient:
             self.writing = False
 
     async def keep_probe(self) -> None:
-        """Keep the probe while its events are being handled. This has no effect if the probe was
-        lost."""
+        """Keep the probe, unless it was lost, while its events are being handled."""
         seen = await self._load()
         await self._replace(seen, keep_probe(seen.breaker, self.instance, seen.read_at, self.times))
 
     async def after_probe(self, successes: int, failure: str | None) -> None:
-        """Report the result of the probe's events. This has no effect if the probe was lost."""
+        """Report the result of the probe's events, unless the probe was lost."""
         seen = await self._load()
         after = report_probe(
             seen.breaker, self.instance, successes, failure, seen.read_at, self.times
@@ -222,8 +189,7 @@ class BreakerClient:
     async def _replace(
         self, seen: BreakerSnapshot, after: Breaker | None
     ) -> BreakerSnapshot | None:
-        """The row as written; None if there was nothing to write or another instance wrote
-        first."""
+        """The row as written; None if there was nothing to write or another instance was first."""
         if after is None:
             return None
         try:
@@ -232,15 +198,11 @@ class BreakerClient:
             return None
 
     async def _announce(self, breaker: Breaker) -> None:
-        """Announce the incident, then record that it was announced, even if the row has changed
-        meanwhile.
-
-        If the announcement fails, the next instance that reads the row after ``announce_seconds``
-        tries again.
-        """
+        """Announce the incident, then record it, even if the row has changed meanwhile. After a
+        failure, another instance tries again after ``announce_seconds``."""
         try:
             for incident in unannounced(breaker):
-                await self.announcer.announce(incident)
+                await self.announce(incident)
         except NotSent as error:
             log.error("[breaker_not_announced] incident %s: %s", breaker.epoch, error)
             return

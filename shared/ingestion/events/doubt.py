@@ -1,10 +1,6 @@
-"""Decides whether an event that failed for an unknown reason is at fault, or a dependency is down.
-
-An event is at fault if it fails, another call succeeds, and the event then fails again. Until that
-is known, the event is in doubt: its partition is held. If no call succeeds anywhere, the breaker
-opens. An event that has failed ``PROBES_MAX`` probes is at fault too, unless other events of its
-last probe failed and none succeeded. So an event that is alone does not hold its partition forever.
-"""
+"""Decides whether an event that failed for an unknown reason is at fault, or a dependency is down:
+an event is at fault if it fails, another call succeeds, and it fails again. Until then it is in
+doubt, and holds its partition, for ``PROBES_MAX`` probes if no other event fails."""
 
 from __future__ import annotations
 
@@ -17,8 +13,7 @@ PROBES_MAX = 3
 
 @dataclass(frozen=True, slots=True)
 class Doubt:
-    """An event in doubt. ``since`` is the store's time of its first failure; ``probes`` counts
-    the probes that it has failed."""
+    """An event, the store's time of its first failure, and how many probes it has failed."""
 
     sequence: int
     since: datetime
@@ -27,12 +22,9 @@ class Doubt:
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """What shows that an event is at fault if it fails again.
-
-    ``succeeded`` counts the calls of this process that have succeeded so far. ``at_fault`` is the
-    event after whose failure a call of any instance succeeded. ``last_probe`` is the event that is
-    at fault if it fails this probe, unless other events fail too and none succeeds.
-    """
+    """What shows that an event is at fault if it fails again: ``succeeded`` counts this process's
+    successful calls, some call succeeded after ``at_fault`` failed, and ``last_probe`` is at fault
+    unless others fail too and none succeeds."""
 
     succeeded: Callable[[], int]
     at_fault: int | None = None
@@ -49,8 +41,7 @@ def doubted(doubt: Doubt | None, sequence: int, since: datetime, *, probing: boo
 def evidence(
     doubt: Doubt | None, succeeded: Callable[[], int], *, others_succeeded: bool, probing: bool
 ) -> Evidence:
-    """What is known before an event in doubt is tried again. ``others_succeeded`` says whether a
-    call has succeeded since the event failed first."""
+    """What is known before an event in doubt is tried again."""
     if doubt is None:
         return Evidence(succeeded)
     is_last = probing and doubt.probes + 1 >= PROBES_MAX

@@ -1,12 +1,5 @@
-"""How events are handled: what a user declares, and how events become outcomes.
-
-The setting ``IngestionHandler`` names a user's own handler as ``module:name``. That handler is used
-by the trigger, for redriving dead letters, and by ``python -m shared run``, where ``--handler``
-overrides the setting.
-
-An event that fails does not stop the others. Events with the same partition key are handled in
-order; events with different keys may be handled concurrently.
-"""
+"""How events are handled: what a user declares, and how events become outcomes. Events with the
+same partition key are handled in order; an event that fails does not stop the others."""
 
 from __future__ import annotations
 
@@ -38,14 +31,10 @@ HandlerOf = Callable[[Stream], Handler]
 
 @dataclass(frozen=True, slots=True)
 class Handling:
-    """How events are handled, and which tables of the user's own are written with each commit.
-
-    ``write_in_transaction`` is called with an SQLAlchemy connection, the stream, and the effects of
-    a commit. It writes to tables of the same database, so that its rows and the checkpoint are
-    committed together or not at all. It must neither commit nor roll back. If it raises an
-    exception, the transaction is rolled back and divided until the effect at fault is found.
-    ``tables`` is an SQLAlchemy ``MetaData`` with the tables to create if they are missing.
-    """
+    """How events are handled. ``write_in_transaction`` gets an SQLAlchemy connection, the stream,
+    and the effects of a commit, whose transaction its rows join; it must neither commit nor roll
+    back. If it raises, the commit is divided until the effect at fault is found. ``tables`` is a
+    ``MetaData`` with the tables to create if they are missing."""
 
     handler_of: HandlerOf
     write_in_transaction: Callable[[Any, Stream, Sequence[Effect]], None] | None = None
@@ -57,8 +46,7 @@ class Handling:
 
 
 def handling_of(named: object) -> Handling:
-    """Turn what a name refers to into a Handling: it must be a Handling or a ``HandlerOf``
-    function. Raises TypeError."""
+    """The Handling that a setting names, itself or by its ``handler_of``. Raises TypeError."""
     if isinstance(named, Handling):
         _check_callable("handler_of", named.handler_of)
         if named.write_in_transaction is not None:
@@ -79,8 +67,7 @@ def _check_callable(name: str, value: object) -> None:
 
 
 def limited(handle: Handler, seconds: float) -> Handler:
-    """The handler, with a time limit for each call. A handler that blocks the event loop cannot be
-    interrupted."""
+    """The handler, with a time limit for calls. One that blocks the event loop goes on."""
 
     async def handle_in_time(event: Event) -> Effect:
         limit = asyncio.timeout(seconds)
@@ -97,10 +84,8 @@ def limited(handle: Handler, seconds: float) -> Handler:
 
 @dataclass(slots=True)
 class BatchHandling:
-    """Handles the events of one batch, and remembers their outcomes, by sequence number.
-
-    ``classify`` explains ``outages``. Without ``evidence`` no event is in doubt.
-    """
+    """Handles the events of one batch, and remembers their outcomes by number. ``classify``
+    explains ``outages``. Without ``evidence`` no event is in doubt."""
 
     call: Handler
     retry: Retrying
@@ -109,29 +94,19 @@ class BatchHandling:
     evidence: Evidence | None = None
     outcomes: dict[int, Outcome] = field(default_factory=dict)
     held: dict[int, Exception] = field(default_factory=dict)
-    """The failures that hold the partition."""
     doubtful: dict[int, Exception] = field(default_factory=dict)
-    """The events in doubt, with their last errors; ``doubt`` explains them."""
+    """The events in doubt, with their last errors."""
     attempts: Counter[int] = field(default_factory=Counter)
     first_failed: dict[int, int] = field(default_factory=dict)
     """For each event that failed, how many calls had succeeded by then."""
     begun: Event | None = None
-    """The event that was passed to the handler last."""
     now: datetime = LONG_AGO
-    """The time of the dead letters."""
 
     async def handle(self, events: Sequence[Event], now: datetime) -> None:
-        """Handle the events that have no outcome yet.
-
-        Events are handled one after the other until a handler waits for something. Only then are
-        the remaining events grouped by partition key, into lanes that run concurrently; events
-        without a key share one lane. Once a failure holds the partition, no lane starts another
-        event, because later events cannot be committed yet.
-
-        After an event in doubt, later events with its key wait. Events in doubt are tried again if
-        others succeed, and otherwise hold the partition. If none is left to succeed, one that
-        succeeded earlier is handled again, to see whether it still does.
-        """
+        """Handle the events that have no outcome yet: one after the other until a handler waits,
+        then in a lane for each partition key. Once a failure holds the partition, no event is
+        started. Events in doubt are tried again if others succeed; if none is left, one that
+        succeeded earlier is called again."""
         self.now = now
         self.held.clear()
         while True:
@@ -196,11 +171,7 @@ class BatchHandling:
         return effect
 
     async def _retried(self, first: Exception, event: Event) -> Outcome | None:
-        """The event's effect or dead letter after a failed first attempt; None if it is in doubt.
-
-        Events that succeed at once, which are most of them, never get here. Raises an error that
-        holds the partition.
-        """
+        """The outcome after a failed attempt; None: in doubt. Raises to hold the partition."""
         sequence = event.sequence
         self.first_failed.setdefault(sequence, self._succeeded)
         was_at_fault = is_at_fault = self.is_at_fault(sequence)
@@ -240,7 +211,7 @@ class BatchHandling:
         return letter if self.evidence.last_probe in self.doubtful else None
 
     async def one_succeeds_again(self, events: Sequence[Event]) -> bool:
-        """Whether the call for an event of another key that succeeded earlier succeeds now, too."""
+        """Whether the call for an event of another key that succeeded earlier succeeds again."""
         keys = {e.partition_key for e in events if e.sequence in self.doubtful} - {None}
         for event in reversed(events):
             is_effect = isinstance(self.outcomes.get(event.sequence), Effect)
@@ -261,8 +232,7 @@ class BatchHandling:
         return self.evidence.succeeded() if self.evidence else 0
 
     def is_at_fault(self, sequence: int) -> bool:
-        """Whether another call has succeeded since the event failed first, so that the event is at
-        fault if it fails again."""
+        """Whether another call has succeeded since the event failed first."""
         at_fault = self.evidence is not None and self.evidence.at_fault == sequence
         return at_fault or self._succeeded > self.first_failed[sequence]
 

@@ -1,5 +1,4 @@
-"""The pipeline of one partition: the breaker admits a batch, its events are handled and committed,
-the results are counted, and the outbox is sent."""
+"""The pipeline of one partition: breaker, handler, commit, counts, outbox."""
 
 from __future__ import annotations
 
@@ -13,19 +12,13 @@ from functools import partial
 from operator import attrgetter
 
 from shared.ingestion.breaker.state import LONG_AGO
-from shared.ingestion.errors import (
-    BadEvent,
-    BreakerOpen,
-    Fenced,
-    OutOfTime,
-    StoreUnavailable,
-)
+from shared.ingestion.errors import BadEvent, BreakerOpen, Fenced, OutOfTime, StoreUnavailable
 from shared.ingestion.events import outbox, process_batch
 from shared.ingestion.events.breaker_client import BreakerClient
 from shared.ingestion.events.doubt import Evidence, doubted, evidence
 from shared.ingestion.events.process_batch import Consumer, Report
 from shared.ingestion.model import Effect, Event
-from shared.ingestion.ports import Handler, OutboxSender
+from shared.ingestion.ports import Handler, SendMessages
 from shared.ingestion.store.rows import REASON_LENGTH_MAX
 from shared.values.concurrency import WithHeartbeat, without_heartbeat
 
@@ -42,16 +35,12 @@ STOPPED = (BreakerOpen, OutOfTime)
 
 @dataclass(frozen=True, slots=True)
 class PartitionPipeline:
-    """Everything that the events of a partition pass through.
-
-    ``elapsed`` counts seconds from an arbitrary start. Once a batch has run for ``seconds_max``, no
-    further event of the batch is started. Without this limit, the Functions host would abort a
-    batch that takes too long. The batch would start again each time and never be committed.
-    """
+    """What the events of a partition pass through. After ``seconds_max`` of ``elapsed``, no event
+    of a batch is started, because the Functions host aborts a batch that takes too long."""
 
     consumer: Consumer
     breaker: BreakerClient
-    sender: OutboxSender
+    send: SendMessages
     elapsed: Callable[[], float]
     with_heartbeat: WithHeartbeat = without_heartbeat
     seconds_max: float = math.inf
@@ -70,12 +59,8 @@ Work = Callable[[Consumer], Awaitable[Report]]
 
 @dataclass(slots=True)
 class HandlerCalls:
-    """Counts the handler's calls of one batch, and measures how long each call takes.
-
-    ``counted`` holds the totals that were already passed to the breaker's client: successes,
-    failures and slow calls. The breaker counts by periods, called buckets. The calls that are not
-    yet in ``counted`` belong to the bucket that contains ``bucket_time``.
-    """
+    """Counts and times the handler's calls of one batch. The breaker's client has those in
+    ``counted``; the others belong to the bucket of ``bucket_time``."""
 
     pipeline: PartitionPipeline
     probing: bool = False
@@ -92,14 +77,12 @@ class HandlerCalls:
     bucket_time: datetime = LONG_AGO
     bucket_ends: float = -math.inf
     urgent: bool = False
-    """Whether a call has failed or was slow since the last report to the breaker."""
     beat_due: float = math.inf
-    """From this moment on, the end of a call also runs the heartbeat, because a handler that never
-    awaits anything gives the heartbeat's task no chance to run."""
+    """When a call's end also runs the heartbeat, for a handler that never awaits."""
     mark_due: float = -math.inf
     marks: int = 0
     stopped: str = ""
-    """Why no further event may start. Empty if further events may start."""
+    """Why no further event may start."""
 
     def counting(self, handle: Handler) -> Handler:
         """The handler. Each of its calls is counted, and its duration is measured."""
@@ -138,7 +121,7 @@ class HandlerCalls:
 
     @property
     def mostly_failed(self) -> bool:
-        """Whether more events failed than succeeded, apart from the one that is at fault."""
+        """Whether more events failed than succeeded, apart from the one at fault."""
         judged = {self.evidence.last_probe} if self.evidence else set()
         return len(self.failed.keys() - judged) > self.successes
 
@@ -149,8 +132,7 @@ class HandlerCalls:
             self.pipeline.breaker.succeeded += 1
 
     def fail(self, error: Exception, event: Event | None = None) -> None:
-        """Count a failure. The attempts for an event in doubt count in its first batch only, so
-        that they alone do not open the breaker."""
+        """Count a failure. An event in doubt counts in its first batch only."""
         doubt = self.pipeline.consumer.remembered.doubt
         if event is not None:
             self.failed.setdefault(event.sequence, self.pipeline.breaker.now)
@@ -160,7 +142,6 @@ class HandlerCalls:
         self.last_error = f"{type(error).__name__}: {error}"
 
     def _end(self, began: float) -> float:
-        """Record that a call has ended. The caller counts its result afterwards."""
         now = self.pipeline.elapsed()
         if now >= self.bucket_ends:
             self.count()
@@ -170,8 +151,7 @@ class HandlerCalls:
         return now
 
     def count(self) -> None:
-        """Pass to the breaker's client how many calls have ended since the last count, and start a
-        new count."""
+        """Pass the calls since the last count to the breaker's client, and start a new count."""
         breaker = self.pipeline.breaker
         calls = (self.successes, self.failures, self.slow)
         new = [now - before for now, before in zip(calls, self.counted, strict=True)]
@@ -201,7 +181,6 @@ class HandlerCalls:
             log.warning("[batch_stopped] %s: the breaker is %s", name, admission.reason)
 
     async def _mark(self, now: float) -> None:
-        """Record that the stream is being worked on, and log it once a minute."""
         await self.pipeline.consumer.store.mark_at_work(self.pipeline.consumer.stream)
         self.mark_due, self.marks = now + WORK_MARK_SECONDS, self.marks + 1
         if self.marks % MARKS_PER_LOG_LINE == 0:
@@ -215,8 +194,7 @@ class HandlerCalls:
             await self.report()
 
     async def report(self) -> None:
-        """If a call failed or was slow, or if a bucket is over, add the calls to the totals that
-        all instances share. Then open the breaker if these totals exceed its thresholds."""
+        """Share the calls if one failed or was slow or a bucket is over. May open the breaker."""
         self.count()
         urgent, self.urgent = self.urgent, False
         if not urgent and not self.pipeline.breaker.is_behind:
@@ -228,8 +206,7 @@ class HandlerCalls:
             raise
 
     async def watch(self, work: Work) -> None:
-        """Process events with a heartbeat, and report the results to the breaker before any error
-        is raised."""
+        """Process events with a heartbeat, and report to the breaker before an error is raised."""
         remembered = self.pipeline.consumer.remembered
         remembered.at_work += 1
         remembered.in_doubt = None
@@ -251,8 +228,6 @@ class HandlerCalls:
         await self._report_end()
 
     async def _evidence(self) -> Evidence:
-        """What is known about the event that the last batch left in doubt, before it is tried
-        again."""
         doubt, breaker = self.pipeline.consumer.remembered.doubt, self.pipeline.breaker
         others_succeeded = doubt is not None and await breaker.succeeded_since(doubt.since)
         return evidence(
@@ -288,8 +263,7 @@ class HandlerCalls:
             log.warning("[breaker_not_told] %s: the results were not reported: %s", name, error)
 
     async def _after_doubt(self) -> None:
-        """Remember the event in doubt that holds the partition. Open the breaker if nothing else
-        succeeds."""
+        """Remember the event in doubt. Open the breaker if nothing else succeeds."""
         remembered, breaker = self.pipeline.consumer.remembered, self.pipeline.breaker
         if remembered.in_doubt is None:
             return
@@ -303,16 +277,8 @@ class HandlerCalls:
 
 
 async def ingest_batch(events: Sequence[Event], pipeline: PartitionPipeline) -> None:
-    """Account for a batch.
-
-    Raises the same errors as ``process_batch``. Also raises BreakerOpen if the breaker holds
-    the partition, and OutOfTime if the batch takes longer than ``pipeline.seconds_max``.
-
-    While the breaker probes, events are processed in small groups, and the result of each group is
-    reported before the next group starts. A group has several events, because a single bad event
-    says nothing about the services that the handler depends on. Events that were delivered again
-    are neither held nor used as a probe.
-    """
+    """Account for a batch. Raises the errors of ``process_batch``, BreakerOpen and OutOfTime. While
+    the breaker probes, events are processed in small groups; those delivered again are no probe."""
     ends = pipeline.elapsed() + pipeline.seconds_max
     await process_batch.begin(events, pipeline.consumer)
     waiting, only_new = sorted(events, key=attrgetter("sequence")), False
@@ -330,11 +296,7 @@ async def ingest_batch(events: Sequence[Event], pipeline: PartitionPipeline) -> 
 
 
 async def _new(events: list[Event], pipeline: PartitionPipeline) -> list[Event]:
-    """The events above the checkpoint.
-
-    Also compares all other events with the checkpoint, because they may show that the hub was
-    recreated. They are not handled again.
-    """
+    """The events above the checkpoint. The others may show that the hub was recreated."""
     saved = await pipeline.consumer.store.load(pipeline.consumer.stream)
     accounted_for = saved.checkpoint.sequence if saved.checkpoint else -1
     first_new = bisect_right(events, accounted_for, key=attrgetter("sequence"))
@@ -344,22 +306,17 @@ async def _new(events: list[Event], pipeline: PartitionPipeline) -> list[Event]:
 
 
 async def ingest_undelivered(pipeline: PartitionPipeline, events_max: int | None) -> None:
-    """Account for events that were never delivered. As in a batch, the handler's calls are counted,
-    the breaker can stop them, and the messages of the events are sent.
-
-    ``events_max`` is how many events the breaker admits; None means all of them.
-    """
+    """Account for at most ``events_max`` (None: all) events that were never delivered."""
     work = partial(process_batch.process_undelivered, events_max=events_max)
     ends = pipeline.elapsed() + pipeline.seconds_max
     await HandlerCalls(pipeline, events_max is not None, ends).watch(work)
 
 
 async def send_outbox(pipeline: PartitionPipeline) -> int:
-    """Send the messages that this process is responsible for, and those that other processes left
-    behind."""
+    """Send the messages of this process, and those that other processes left behind."""
     consumer = pipeline.consumer
     return await outbox.send_messages(
-        consumer.stream, consumer.store, pipeline.sender, consumer.leases
+        consumer.stream, consumer.store, pipeline.send, consumer.leases
     )
 
 

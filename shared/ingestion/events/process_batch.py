@@ -1,18 +1,10 @@
-"""Processes a batch of events so that each event is accounted for exactly once, even with
-concurrent readers.
+"""Processes a batch so that each event is accounted for exactly once, even with concurrent readers.
 
-1. Read the checkpoint and skip the events that it covers. If the stream has no checkpoint, write
-   one whose position is just before the first event. Without it, the events of a batch that fails
-   before its first commit would not be recognized as missing.
-2. Read missing events back from the hub. Events that the hub no longer has are recorded as a gap.
+1. Skip what the checkpoint covers; write a first one just before the first event.
+2. Read missing events back from the hub. Those that it no longer has are a gap.
 3. Handle the events.
-4. Commit the events in order, one part at a time. A commit succeeds only if the stored checkpoint
-   still has the version that was read. A reader that loses this race starts again, and keeps the
-   outcomes that it already has.
-
-A reader remembers the checkpoint that its last commit wrote. If the next batch follows directly,
-the reader continues from that checkpoint without reading it again. If another reader has committed
-since, the commit is refused, and the reader starts again as in step 4.
+4. Commit in order, in parts, if the stored checkpoint is unchanged. A reader that loses this race
+  starts again with the outcomes that it already has.
 """
 
 from __future__ import annotations
@@ -24,18 +16,12 @@ from datetime import datetime
 
 from shared.ingestion.errors import (
     AccountingBroken,
-    CommitRefused,
     IngestionError,
+    RowChanged,
     RowRefused,
     StoreUnavailable,
 )
-from shared.ingestion.events.accounting import (
-    CommitStatus,
-    Writer,
-    commit_status,
-    dead_letter,
-    plan_commits,
-)
+from shared.ingestion.events.accounting import Writer, dead_letter, plan_commits
 from shared.ingestion.events.doubt import Doubt, Evidence
 from shared.ingestion.events.handling import BatchHandling
 from shared.ingestion.events.outbox import OutboxLeases
@@ -63,14 +49,13 @@ from shared.ingestion.model import (
     set_aside_among,
 )
 from shared.ingestion.ports import Handler, HubReader
-from shared.ingestion.store.events import EventStore, StoredCheckpoint
-from shared.ingestion.store.rows import CommitLimits
+from shared.ingestion.store.events import EventStore, StoredCheckpoint, check_epoch
 from shared.values.concurrency import Retrying, TaskRunner
 
 log = logging.getLogger(__name__)
 
 RACES_MAX = 10
-"""After losing this many races in a row, the batch fails and the host delivers it again."""
+"""After so many lost races in a row, the batch fails and the host delivers it again."""
 LOST_REPLIES_MAX = 5
 REFUSED_MAX = 5
 """If the store refuses so many effects, each alone, no single one is at fault."""
@@ -78,29 +63,23 @@ REFUSED_MAX = 5
 
 @dataclass(slots=True)
 class LastCommit:
-    """What a reader remembers between batches, above all the result of its last commit."""
+    """What a reader remembers between batches."""
 
     saved: StoredCheckpoint | None = None
     """The checkpoint that the last commit wrote; None after a failure."""
     same_hub: bool = False
-    """Whether the checkpoint is known to belong to the present hub. If the hub is deleted and
-    recreated later, its readers are disconnected, and each new reader checks again."""
+    """Whether the checkpoint is of the present hub. A deleted hub disconnects its readers."""
     begun: bool = False
     """Whether the stream is known to have a checkpoint."""
     at_work: int = 0
-    """How many calls for this stream are running in this process."""
     in_doubt: int | None = None
-    """The first event that was in doubt at the end of the last batch."""
+    """The first event in doubt after the last batch."""
     doubt: Doubt | None = None
     refused: bool = False
-    """Whether the effect that was tried last was refused and became a dead letter."""
+    """Whether the effect that was tried last became a dead letter because it was refused."""
 
     def take(self, events: Sequence[Event], writer: Writer) -> StoredCheckpoint | None:
-        """The remembered checkpoint, or None if the batch does not follow it directly.
-
-        In the latter case the stored checkpoint must be read, because events may have been
-        delivered again or the hub may have been recreated. Raises Fenced.
-        """
+        """The checkpoint, or None if the batch does not follow it directly. Raises Fenced."""
         saved, self.saved = self.saved, None
         if not events or saved is None or saved.checkpoint is None:
             return None
@@ -110,8 +89,7 @@ class LastCommit:
 
 @dataclass(frozen=True, slots=True)
 class Consumer:
-    """Everything that is needed to process the events of one stream. ``new_txid`` returns a
-    different id each time."""
+    """What the events of one stream are processed with. ``new_txid`` returns a new id each time."""
 
     stream: Stream
     writer: Writer
@@ -121,14 +99,12 @@ class Consumer:
     retry: Retrying
     run_tasks: TaskRunner
     new_txid: Callable[[], str]
-    limits: CommitLimits | None = None
-    """If given, these limits replace the store's limits, which they must not exceed."""
     remembered: LastCommit = field(default_factory=LastCommit)
     leases: OutboxLeases = field(default_factory=OutboxLeases)
     outages: Outages = ()
-    """The user's own error classes that count as outages, in addition to the known ones."""
+    """The user's own error classes that count as outages."""
     evidence: Evidence | None = None
-    """Without it, an event is at fault if all attempts fail for an unknown reason."""
+    """Without it, an event whose attempts fail for an unknown reason is at fault."""
 
 
 @dataclass(slots=True)
@@ -146,10 +122,7 @@ class Report:
 
     @property
     def nothing_to_send(self) -> bool:
-        """True if new events were committed and none of them has a message to send.
-
-        False if all events of the batch were committed earlier and have now been delivered again,
-        because their messages may still be unsent."""
+        """Whether the new events had no messages. Those of redelivered ones may be unsent."""
         return self.messages == 0 and self.effects + self.dead_letters > 0
 
     def add(self, commit: Commit) -> None:
@@ -164,20 +137,15 @@ class Report:
 
 @dataclass(frozen=True, slots=True)
 class _Pass:
-    """What can be accounted for now: the events up to ``last``, and the holes between them.
-
-    A hole is a range of sequence numbers whose events were neither delivered nor read back.
-    """
+    """What can be accounted for now: events up to ``last``, and holes nobody could read."""
 
     events: tuple[Event, ...]
     holes: tuple[Span, ...]
     last: int
     oldest: int | None = None
-    """The oldest event that the hub had when the holes were found."""
 
     def gaps(self, end: int, found_at: datetime) -> list[Gap]:
-        """The holes before ``end``. Retention removes the oldest events, so a hole above the oldest
-        one is the work of compaction."""
+        """The holes before ``end``. Those above the oldest event are the work of compaction."""
         gaps = list[Gap]()
         for hole in self.holes:
             oldest = hole.last + 1 if self.oldest is None else max(self.oldest, hole.first)
@@ -189,13 +157,8 @@ class _Pass:
 
 
 async def process_batch(events: Sequence[Event], consumer: Consumer) -> Report:
-    """Account for a batch and for the events that are missing before it.
-
-    Some errors hold the partition: the checkpoint must not move past the event that failed. This
-    function raises these errors: an outage of the store, the hub or a dependency, and CommitRefused
-    after ``RACES_MAX`` lost races. Earlier commits of the batch remain, and the next attempt
-    continues after them. Also raises Fenced and StreamRecreated.
-    """
+    """Account for a batch and for the events that are missing before it. Raises errors that hold
+    the partition, RowChanged after ``RACES_MAX`` lost races, Fenced, and StreamRecreated."""
     remembered = consumer.remembered.take(events, consumer.writer)
     if remembered is not None:
         await _check_hub(remembered, consumer)
@@ -209,8 +172,7 @@ async def process_batch(events: Sequence[Event], consumer: Consumer) -> Report:
 
 
 async def _check_hub(saved: StoredCheckpoint, consumer: Consumer) -> None:
-    """Check once for each consumer that the checkpoint belongs to the present hub. A stream without
-    a checkpoint needs no check, because all its events came from this hub."""
+    """Check once for each consumer that the checkpoint belongs to the present hub."""
     if consumer.remembered.same_hub:
         return
     if saved.checkpoint is not None:
@@ -220,11 +182,7 @@ async def _check_hub(saved: StoredCheckpoint, consumer: Consumer) -> None:
 
 
 async def begin(events: Sequence[Event], consumer: Consumer) -> None:
-    """Write the stream's first checkpoint if it has none.
-
-    This must happen before anything else can fail and hold the batch. Reads the store once for each
-    consumer. Raises StoreUnavailable and Fenced.
-    """
+    """Write the stream's first checkpoint if it has none. Raises StoreUnavailable and Fenced."""
     remembered = consumer.remembered
     if remembered.begun or not events:
         return
@@ -236,7 +194,7 @@ async def begin(events: Sequence[Event], consumer: Consumer) -> None:
 async def _begun(
     saved: StoredCheckpoint, events: Sequence[Event], consumer: Consumer
 ) -> StoredCheckpoint:
-    """The given checkpoint. If there is none, write the stream's first checkpoint and return it."""
+    """The given checkpoint, or the stream's first one, which is written."""
     if saved.checkpoint is None and events:
         first = beginning(min(events, key=lambda event: event.sequence))
         writer = consumer.writer
@@ -244,21 +202,15 @@ async def _begun(
         mine = replace(first, epoch=epoch, owner=writer.owner, txid=consumer.new_txid())
         try:
             saved = await _write(saved, Commit(None, mine), consumer)
-        except CommitRefused:  # another reader was first
+        except RowChanged:  # another reader was first
             saved = await consumer.store.load(consumer.stream)
     consumer.remembered.begun = saved.checkpoint is not None
     return saved
 
 
 async def process_undelivered(consumer: Consumer, events_max: int | None = None) -> Report:
-    """Account for events that the hub has but that were not delivered.
-
-    A stream without a checkpoint is skipped.
-
-    ``events_max`` is the maximum number of sequence numbers to cover. The checkpoint is read before
-    the state of the hub. In the opposite order the checkpoint could be ahead of that state, and a
-    healthy hub would look as if it had been recreated. Raises the same errors as ``process_batch``.
-    """
+    """Account for up to ``events_max`` events that the hub has but did not deliver, if the stream
+    has a checkpoint. It is read before the hub; otherwise it could be ahead."""
     saved = await consumer.store.load(consumer.stream)
     if saved.checkpoint is None:
         return Report()
@@ -277,12 +229,8 @@ async def process_undelivered(consumer: Consumer, events_max: int | None = None)
 
 @dataclass(slots=True)
 class _Batch:
-    """The accounting for events, in passes. Each pass starts at the checkpoint that the previous
-    pass committed.
-
-    If ``from_memory`` is true, ``saved`` is the remembered checkpoint. The events follow it
-    directly, but its ``read_at`` may be old and must not be used as the present time.
-    """
+    """The accounting for events, in passes, each from the checkpoint of the previous one. With
+    ``from_memory``, ``saved`` is the remembered checkpoint, whose ``read_at`` may be old."""
 
     consumer: Consumer
     events: Sequence[Event]
@@ -305,7 +253,7 @@ class _Batch:
                 consumer.remembered.in_doubt = min(self.settled.doubtful, default=None)
                 await self._commit(step)
                 races = 0
-            except CommitRefused:
+            except RowChanged:
                 races += 1
                 if races == RACES_MAX:
                     raise
@@ -317,11 +265,8 @@ class _Batch:
         return self.report
 
     async def _next_pass(self) -> _Pass | None:
-        """What to account for next; None if nothing is left.
-
-        Reads the events of the first hole back from the hub, and stops before the second hole.
-        Filling one hole at a time bounds the memory, however many events the host skipped.
-        """
+        """What to account for next; None if nothing is left. It fills one hole from the hub, which
+        bounds the memory however many events the host skipped."""
         checkpoint, newest = self.saved.checkpoint, self.newest
         if checkpoint is None:
             return None
@@ -351,11 +296,7 @@ class _Batch:
         return _Pass(new, holes(new, Span(checkpoint.sequence + 1, last)), last, back.oldest)
 
     async def _commit(self, step: _Pass) -> None:
-        """Commit the outcomes of a pass.
-
-        If an error holds the partition, commit the events before the failed one, then raise the
-        error.
-        """
+        """Commit a pass. If an error holds the partition, first commit what precedes it."""
         commits = self.plan(step)
         if self.from_memory and any(commit.dead_letters for commit in commits):
             await self._read_again()
@@ -372,16 +313,13 @@ class _Batch:
             raise self.settled.held[min(self.settled.held)]
 
     async def _read_again(self) -> None:
-        """Read the checkpoint again to get the store's present time, and write that time into the
-        dead letters as the time of their failure. Raises CommitRefused if the stored checkpoint has
-        changed.
-        """
+        """Read the checkpoint again for the store's time, for dead letters. Raises RowChanged."""
         reread = await self.consumer.store.load(self.consumer.stream)
         for sequence, outcome in self.settled.outcomes.items():
             if isinstance(outcome, DeadLetter):
                 self.settled.outcomes[sequence] = replace(outcome, failed_at=reread.read_at)
         if reread.checkpoint != self.saved.checkpoint:
-            raise CommitRefused(f"{self.consumer.stream.key}: another reader has committed since")
+            raise RowChanged(f"{self.consumer.stream.key}: another reader has committed since")
         self.saved = reread
 
     def plan(self, step: _Pass) -> tuple[Commit, ...]:
@@ -398,7 +336,7 @@ class _Batch:
             consumer.writer,
             consumer.new_txid(),
             saved.read_at,
-            consumer.limits or consumer.store.limits,
+            consumer.store.limits,
         )
 
     async def write(self, commit: Commit) -> None:
@@ -417,17 +355,13 @@ class _Batch:
 
 @dataclass(slots=True)
 class _DividedCommit:
-    """Writes what a store has refused in smaller commits, to find the effect that it refuses.
-
-    An effect that is refused alone becomes a dead letter, which is written only together with a
-    later effect. If the store refuses these too, each alone, no single effect is the cause. Effects
-    without rows are rarely written anywhere, so they show nothing about the others.
-    """
+    """Writes a refused commit in smaller ones. The effect at fault becomes a dead letter, together
+    with a later effect. If several are refused, each alone, none is at fault."""
 
     batch: _Batch
     step: _Pass
     refused: list[int] = field(default_factory=list)
-    """The events whose effects were refused alone since an effect was last written."""
+    """The events whose effects were refused alone since one was written."""
 
     async def write(self) -> None:
         last = self.step.last
@@ -487,20 +421,18 @@ class _DividedCommit:
 
 
 async def _write(saved: StoredCheckpoint, commit: Commit, consumer: Consumer) -> StoredCheckpoint:
-    """Write a commit. After a lost reply or a refusal, find out whether the commit was written.
-
-    A refusal may mean that an earlier attempt was written although its reply was lost.
-    """
+    """Write a commit. After a lost reply or a refusal, the stored ``txid`` shows whether it was
+    written. If the checkpoint is unchanged, only one of all attempts is accepted."""
     for _ in range(LOST_REPLIES_MAX):
         try:
             return await consumer.store.commit(consumer.stream, saved, commit)
-        except (StoreUnavailable, CommitRefused):
+        except (StoreUnavailable, RowChanged):
             saved = await consumer.store.load(consumer.stream)
-            status = commit_status(commit, saved.checkpoint)
-        if status is CommitStatus.APPLIED:
+        if saved.checkpoint is not None and saved.checkpoint.txid == commit.checkpoint.txid:
             return saved
-        if status is CommitStatus.OVERTAKEN:
-            raise CommitRefused(f"{consumer.stream.key}: another reader has committed since")
+        if saved.checkpoint != commit.previous:
+            check_epoch(saved.checkpoint, commit)
+            raise RowChanged(f"{consumer.stream.key}: another reader has committed since")
     raise StoreUnavailable(
         f"{consumer.stream.key}: {LOST_REPLIES_MAX} replies of the store were lost in a row"
     )

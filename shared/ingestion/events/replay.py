@@ -1,9 +1,5 @@
-"""Reads a range of a partition again, with a separate checkpoint. A replay is a separate stream,
-whose consumer group is named after it. An interrupted replay continues where it stopped. It
-accounts for each sequence number, and does not change the stream that it reads again. Without
-``send`` the events are handled and their effects are stored, but no message is sent; this shows
-what the handler does with the events. With ``send`` the messages are sent under the same ids as the
-first time, so a receiver that detects duplicates takes only the messages that it missed.
+"""Reads a range of a partition again, as a stream of its own, named after the replay. An
+interrupted replay continues. Without a sender no message is sent; with one, each has its first id.
 """
 
 from __future__ import annotations
@@ -17,7 +13,7 @@ from shared.ingestion.errors import NotFound
 from shared.ingestion.events import outbox
 from shared.ingestion.events.process_batch import Consumer, Report, process_batch
 from shared.ingestion.model import REPLAY_SEPARATOR, Checkpoint, Effect, Event, Gap, Span, Stream
-from shared.ingestion.ports import Handler, HubReader, OutboxSender
+from shared.ingestion.ports import Handler, HubReader, SendMessages
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]{0,49}")
 READ_AT_ONCE = 1000
@@ -25,9 +21,7 @@ READ_AT_ONCE = 1000
 
 @dataclass(frozen=True, slots=True)
 class ReplayRange:
-    """The events to replay. The range begins at a sequence number, or at the first event at or
-    after a time. It ends at ``last``, or at the event that is the newest when the replay starts.
-    """
+    """The events to replay: from a number or a time to ``last``, or to the newest at the start."""
 
     first: int | None = None
     since: datetime | None = None
@@ -36,9 +30,7 @@ class ReplayRange:
 
 @dataclass(slots=True)
 class ReplayProgress:
-    """What the replay has done so far. ``first`` is the sequence number at which it began; None if
-    it has not begun.
-    """
+    """What the replay has done so far. ``first`` is the number at which it began."""
 
     stream: Stream
     last: int
@@ -57,7 +49,6 @@ class ReplayProgress:
 
 
 def replay_name(name: str) -> str:
-    """The name of a replay. Raises ValueError if it is invalid."""
     if not NAME.fullmatch(name):
         raise ValueError(
             f"{name!r} is not a valid name of a replay: use 1 to 50 letters, digits and hyphens, "
@@ -67,8 +58,7 @@ def replay_name(name: str) -> str:
 
 
 def replay_stream(stream: Stream, name: str) -> Stream:
-    """The stream under which a replay of that name keeps its checkpoint. Raises ValueError for an
-    invalid name."""
+    """The stream of a replay of that name. Raises ValueError for an invalid name."""
     name = replay_name(name)
     return replace(stream, consumer_group=f"{stream.consumer_group}{REPLAY_SEPARATOR}{name}")
 
@@ -76,17 +66,11 @@ def replay_stream(stream: Stream, name: str) -> Stream:
 async def replay(
     consumer: Consumer,
     range_: ReplayRange,
-    sender: OutboxSender | None,
+    send: SendMessages | None,
     on_progress: Callable[[ReplayProgress], None] = lambda _so_far: None,
 ) -> ReplayProgress:
-    """Give each event of the range an outcome in the consumer's stream, which must be the replay's
-    own stream.
-
-    A replay that has begun continues after its checkpoint. Without a sender, the handler should be
-    wrapped by ``without_messages``; otherwise its messages stay in the outbox. ``on_progress`` is
-    called after each step. Raises NotFound if the hub has no event of the range any more, and the
-    errors that ``process_batch`` raises.
-    """
+    """Give each event of the range an outcome in the replay's stream. Without ``send``, wrap the
+    handler by ``without_messages``. Raises NotFound, and the errors of ``process_batch``."""
     saved = await consumer.store.load(consumer.stream)
     newest = (await consumer.hub.state(consumer.stream)).last_enqueued
     last = newest if range_.last is None else min(newest, range_.last)
@@ -100,8 +84,8 @@ async def replay(
             so_far.add(await process_batch(back.events, consumer))
             on_progress(so_far)
         position = back.complete_to + 1
-        await _send(consumer, sender)
-    await _send(consumer, sender)
+        await _send(consumer, send)
+    await _send(consumer, send)
     if so_far.checkpoint is None:
         raise NotFound(
             f"the hub has no event from {range_.since or range_.first} on"
@@ -111,12 +95,10 @@ async def replay(
     return so_far
 
 
-async def _send(consumer: Consumer, sender: OutboxSender | None) -> None:
-    """Send the messages of the replay. No other process sends them, so those of an interrupted
-    attempt are sent at once."""
-    if sender is not None:
+async def _send(consumer: Consumer, send: SendMessages | None) -> None:
+    if send is not None:
         consumer.leases.lease = timedelta(0)
-        await outbox.send_messages(consumer.stream, consumer.store, sender, consumer.leases)
+        await outbox.send_messages(consumer.stream, consumer.store, send, consumer.leases)
 
 
 async def _start(
@@ -130,7 +112,6 @@ async def _start(
 
 
 def without_messages(handle: Handler) -> Handler:
-    """The same handler, but with the messages removed from its effects."""
 
     async def handled(event: Event) -> Effect:
         return replace(await handle(event), messages=())

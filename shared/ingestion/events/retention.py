@@ -1,13 +1,5 @@
-"""Removes the effects of old events.
-
-The rows of effects have no time of their own, because writing a time would cost something for each
-event. Instead, a mark is written from time to time: the current time with the position of the
-checkpoint. All effects up to that position are at least as old as the mark. Removing them is safe,
-because redelivered events are recognized by the checkpoint alone.
-
-Marks have rows of their own, because the checkpoint's row is written with every commit and would
-carry ten marks each time.
-"""
+"""Removes the effects of old events. Effects have no time of their own, so now and then a mark
+records the checkpoint's position: all effects up to there are at least as old."""
 
 from __future__ import annotations
 
@@ -21,16 +13,12 @@ from shared.ingestion.model import Mark, Stream
 from shared.ingestion.store.events import EventStore
 
 MARKS_KEPT = 10
-"""The number of marks within the retention time. Rows are therefore removed up to a tenth of the
-retention time later than necessary.
-"""
+"""The number of marks within the retention time. Effects are removed up to a tenth of it late."""
 
 
 @dataclass(frozen=True, slots=True)
 class Cleanup:
-    """The work for one stream: a mark to write, the last sequence number whose effect is removed,
-    and the marks to delete afterwards.
-    """
+    """A mark to write for one stream, up to where to remove effects, and marks to delete."""
 
     mark: Mark | None = None
     purge_to: int | None = None
@@ -38,8 +26,7 @@ class Cleanup:
 
 
 def plan_cleanup(marks: Sequence[Mark], sequence: int, now: datetime, keep: timedelta) -> Cleanup:
-    """Plan the cleanup of a stream whose checkpoint is at ``sequence``. The marks must be in the
-    order of their times, and all times are those of the store's clock."""
+    """Plan the cleanup of a stream. The marks are sorted, and all times are the store's."""
     due = not marks or now - marks[-1].at >= keep / MARKS_KEPT
     expired = tuple([mark for mark in marks if now - mark.at >= keep])
     covered = max([mark.sequence for mark in expired], default=None)
@@ -56,31 +43,22 @@ EVERY_SECONDS = 3600
 AGAIN_SECONDS = 60
 """Seconds to wait after a failure, or after a call that ran out of time."""
 SECONDS_MAX = 20
-"""The longest duration of one call, in seconds. It is short because the timer has other work as
-well.
-"""
+"""The longest duration of one call, because its timer has other work."""
 ROWS_AT_ONCE = 100
 
 
 @dataclass(slots=True)
 class EffectRetention:
-    """Removes old effects from time to time. ``elapsed`` counts seconds from an arbitrary start.
-    Several instances can safely remove effects at the same time.
-    """
+    """Removes old effects now and then, also beside other instances."""
 
     store: EventStore
     keep: timedelta | None
-    """How long effects are kept; None: without a limit."""
     elapsed: Callable[[], float]
     due: float = 0
-    """When to run next. The first run is at the start of the process."""
 
     async def clean_up(self) -> int:
-        """Clean up all streams if the next run is due, and return how many effects were removed.
-
-        A failure is logged and tried again later, because nothing depends on the cleanup. A row
-        that cannot be read stops the cleanup of its own stream only.
-        """
+        """Clean up all streams if it is due, and return how many effects were removed. A failure is
+        logged and tried again. A row that cannot be read stops only its own stream."""
         began = self.elapsed()
         if self.keep is None or began < self.due:
             return 0

@@ -1,8 +1,5 @@
-"""Finds the names under which a stream is stored.
-
-Azure compares the names of namespaces, hubs and consumer groups without case. A stream keeps the
-names of its first commit, because they are part of the keys of its rows and of message IDs.
-"""
+"""Finds the names under which a stream is stored, which are those of its first commit. Azure
+compares the names of namespaces, hubs and consumer groups without case."""
 
 from __future__ import annotations
 
@@ -26,8 +23,7 @@ def twins(streams: Iterable[Stream]) -> dict[Stream, list[Stream]]:
 
 
 def furthest(checkpoints: Mapping[Stream, Checkpoint | None]) -> Stream:
-    """The stream with the checkpoint that counts. Processes that read the same checkpoints choose
-    the same stream."""
+    """The stream with the checkpoint that counts, for all processes alike."""
 
     def position(stream: Stream) -> tuple[int, str]:
         at = checkpoints[stream]
@@ -44,10 +40,8 @@ class StoredStreams:
     _known: dict[Stream, list[Stream]] = field(default_factory=dict)
 
     async def find(self, stream: Stream) -> Stream:
-        """The stream as it is stored, whatever the case of the given names. A new stream gets names
-        in one case. Raises StoreUnavailable, and RowUnreadable if several checkpoints differ only
-        by case and one of them cannot be read.
-        """
+        """The stream as it is stored. A new one gets names in one case. Raises StoreUnavailable,
+        and RowUnreadable if one of several checkpoints that differ only by case cannot be read."""
         new = stream.in_one_case
         if new not in self._known:
             self._known = twins(await self.store.streams()) | {

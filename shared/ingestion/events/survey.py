@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 
 from shared.ingestion.errors import StreamRecreated
 from shared.ingestion.model import Checkpoint, Event, HubState, Span
 
 CLOCKS_DIFFER = timedelta(seconds=10)
-"""The largest assumed difference between the clocks of a hub's machines. One machine records the
-hub's creation; others record the times of its events.
-"""
+"""The largest assumed difference between the clocks of a hub's machines."""
 
 
 UNDELIVERED_FOR = timedelta(minutes=5)
@@ -24,20 +22,14 @@ def beginning(first: Event) -> Checkpoint:
 
 
 def follows(checkpoint: Checkpoint, events: Sequence[Event]) -> bool:
-    """Whether the events are exactly the next ones, in order and without a gap. This is so for most
-    batches."""
+    """Whether the events are exactly the next ones, in order and without a gap."""
     first = checkpoint.sequence + 1
     return [event.sequence for event in events] == list(range(first, first + len(events)))
 
 
 def new_events(checkpoint: Checkpoint, events: Sequence[Event]) -> tuple[Event, ...]:
-    """The events above the checkpoint, in order, each once.
-
-    Raises StreamRecreated if an event has a number that is already accounted for, but a newer time
-    than the checkpoint. A redelivered event is never newer than the checkpoint.
-    """
-    if follows(checkpoint, events):
-        return tuple(events)
+    """The events above the checkpoint, in order, each once. Raises StreamRecreated if an event
+    whose number is accounted for is newer than the checkpoint."""
     by_sequence: dict[int, Event] = {}
     for event in events:
         if event.sequence > checkpoint.sequence:
@@ -52,27 +44,20 @@ def new_events(checkpoint: Checkpoint, events: Sequence[Event]) -> tuple[Event, 
 
 
 def holes(events: Sequence[Event], within: Span) -> tuple[Span, ...]:
-    """The spans of numbers within ``within`` that no event has. The events must be in order, and
-    none may be outside of it."""
-    return () if len(events) == within.count else tuple(_holes(events, within))
-
-
-def _holes(events: Sequence[Event], within: Span) -> Iterator[Span]:
-    expected = within.first
+    """The spans of numbers within ``within`` that no event has. The events must be in order."""
+    found, expected = list[Span](), within.first
     for event in events:
         if event.sequence > expected:
-            yield Span(expected, event.sequence - 1)
+            found.append(Span(expected, event.sequence - 1))
         expected = event.sequence + 1
     if expected <= within.last:
-        yield Span(expected, within.last)
+        found.append(Span(expected, within.last))
+    return tuple(found)
 
 
 def check_made_before(checkpoint: Checkpoint, created_at: datetime) -> None:
-    """Raise StreamRecreated if the hub was created after the checkpoint's event was enqueued.
-
-    Such a hub is another hub of the same name, however many events it has by now. This check works
-    only until the checkpoint has moved to an event of the new hub.
-    """
+    """Raise StreamRecreated if the hub was created after the checkpoint's event was enqueued. This
+    works until the checkpoint has moved to an event of the new hub."""
     if created_at > checkpoint.enqueued_at + CLOCKS_DIFFER:
         raise StreamRecreated(
             f"the hub was created at {created_at:%FT%TZ}, but the checkpoint is at event "
@@ -81,9 +66,7 @@ def check_made_before(checkpoint: Checkpoint, created_at: datetime) -> None:
 
 
 def check_same_hub(checkpoint: Checkpoint, hub: HubState) -> None:
-    """Raise StreamRecreated if the hub's last event is before the checkpoint, or the hub is newer
-    than the checkpoint.
-    """
+    """Raise StreamRecreated if the hub ends before the checkpoint or is newer than it."""
     if hub.last_enqueued < checkpoint.sequence:
         raise StreamRecreated(
             f"the hub's last event is {hub.last_enqueued}, but the checkpoint is at event "

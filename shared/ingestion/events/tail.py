@@ -1,6 +1,4 @@
-"""A timer's check for undelivered events at the end of a partition. No later event reveals a gap
-there.
-"""
+"""A timer's check for undelivered events at a partition's end, where no later event tells."""
 
 from __future__ import annotations
 
@@ -19,16 +17,12 @@ log = logging.getLogger(__name__)
 
 
 IDLE = timedelta(seconds=45)
-"""A stream is idle after this time without an activity record. A process that works on the stream
-writes three records in this time.
-"""
+"""A stream is idle after this time without an activity record, of which work writes three."""
 
 
 @dataclass(frozen=True, slots=True)
 class StreamProgress:
-    """The position of a stream's checkpoint and the last event of its partition, at a time of the
-    store's clock.
-    """
+    """The positions of a stream's checkpoint and of its partition's end, by the store's clock."""
 
     at: datetime
     checkpoint: int
@@ -43,8 +37,7 @@ class StreamProgress:
 
 @dataclass(slots=True)
 class TailWatch:
-    """Checks the ends of all partitions, and remembers the progress of each from one call to the
-    next."""
+    """Checks the ends of all partitions, and remembers the progress of each."""
 
     run_tasks: TaskRunner
     seen: dict[str, StreamProgress] = field(default_factory=dict)
@@ -54,9 +47,7 @@ class TailWatch:
         partition_ids: Sequence[str],
         pipeline_of: Callable[[str], Awaitable[PartitionPipeline]],
     ) -> None:
-        """Check each partition. After a failure the other partitions are still checked; all
-        failures are raised together at the end.
-        """
+        """Check each partition, and raise all failures together at the end."""
         failures: list[Exception] = []
 
         async def check_partition(partition_id: str) -> None:
@@ -75,13 +66,8 @@ class TailWatch:
             raise ExceptionGroup("checking the ends of partitions failed", failures)
 
     async def _look_after(self, pipeline: PartitionPipeline) -> None:
-        """Send messages that a crashed instance left behind, and account for events that the host
-        skipped.
-
-        Events that arrived since the last check are left to the trigger, which is about to deliver
-        them. If no batch is delivered any more, nothing else would probe an open breaker, so this
-        check probes it.
-        """
+        """Send messages left behind, and account for events that the host skipped; new ones are the
+        trigger's. If no batch is delivered any more, only this probes an open breaker."""
         await send_outbox(pipeline)
         key = pipeline.consumer.stream.key
         before, now = self.seen.pop(key, None), await _progress(pipeline)
@@ -100,9 +86,6 @@ class TailWatch:
 
 
 async def _is_at_work(pipeline: PartitionPipeline) -> bool:
-    """Whether this or another process is working on the stream, because a batch may take a long
-    time.
-    """
     if pipeline.consumer.remembered.at_work:
         return True
     idle_for = await pipeline.consumer.store.idle_for(pipeline.consumer.stream)
@@ -110,7 +93,6 @@ async def _is_at_work(pipeline: PartitionPipeline) -> bool:
 
 
 async def _progress(pipeline: PartitionPipeline) -> StreamProgress | None:
-    """The stream's progress; None if the stream has no checkpoint yet."""
     consumer = pipeline.consumer
     saved = await consumer.store.load(consumer.stream)
     hub = await consumer.hub.state(consumer.stream)

@@ -1,8 +1,5 @@
-"""Parses what the Event Hub trigger delivers: the bodies of a batch, and its metadata.
-
-The metadata holds ``PartitionContext`` with the partition's ID, and ``SystemPropertiesArray`` and
-``PropertiesArray`` with one object for each event, in order.
-"""
+"""Parses what the Event Hub trigger delivers: bodies, and metadata with ``PartitionContext``,
+``SystemPropertiesArray`` and ``PropertiesArray``, which have one object for each event."""
 
 from __future__ import annotations
 
@@ -28,8 +25,7 @@ class TriggerBatch:
 
 
 def parse_batch(bodies: Sequence[bytes], metadata: Mapping[str, Any] | None) -> TriggerBatch:
-    """Parse a batch. Raises BadDelivery, which holds the partition, because no event is at
-    fault."""
+    """Parse a batch. Raises BadDelivery, because no event is at fault."""
     fields = metadata or {}
     system = _list(fields, "SystemPropertiesArray", len(bodies))
     properties = (

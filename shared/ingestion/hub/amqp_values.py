@@ -1,12 +1,6 @@
-"""Completes how azure-eventhub decodes AMQP values.
-
-1. The client returns a text as bytes and a time as a number. Here they get types of their own.
-2. The client fails on values of some types (characters, small decimals), on deeply nested values
-   and on lists as keys. It then reconnects and fails again, so one such event would stop its
-   partition. Here the section of the message that has such a value is left undecoded.
-
-The client has no public interface for this. Source: OASIS AMQP 1.0, part 1 (types), section 1.2.
-"""
+"""Completes how azure-eventhub decodes AMQP values, for which it has no public interface: a text
+and a time get types of their own, and a section with a value that the client cannot decode is left
+undecoded, because one such event would stop its partition. Source: OASIS AMQP 1.0, part 1, 1.2."""
 
 from __future__ import annotations
 
@@ -51,8 +45,7 @@ def _return_as(kind: Callable[[Any], Any], codes: Iterable[int]) -> None:
 
 
 def decode_message(buffer: memoryview) -> Message:
-    """The message. A body that cannot be decoded becomes an Undecoded value, and any other section
-    that cannot be decoded is left out."""
+    """The message. A body that cannot be decoded becomes Undecoded; other parts are left out."""
     try:
         return _decode.decode_payload(buffer)
     except Exception:  # the client's decoders raise whatever their input leads to
@@ -70,7 +63,6 @@ def decode_message(buffer: memoryview) -> Message:
 
 
 def _end(buffer: memoryview, at: int) -> int:
-    """The end of the value that begins at ``at``."""
     code = buffer[at]
     if code == 0:  # a descriptor and a value
         return _end(buffer, _end(buffer, at + 1))

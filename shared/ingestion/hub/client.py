@@ -1,34 +1,26 @@
-"""Reads and writes an event hub directly with azure-eventhub, independently of the trigger.
-
-The trigger reads with an epoch. The service then admits no reader without an epoch to the same
-consumer group, so this reader needs a consumer group of its own.
-"""
+"""Reads and writes an event hub directly with azure-eventhub. The reader has no epoch, so it needs
+a consumer group of its own beside the trigger."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, TypeVar
+from typing import Any
 
-from azure.eventhub import EventData, TransportType
+from azure.eventhub import EventData
 from azure.eventhub.aio import EventHubConsumerClient, EventHubProducerClient, PartitionContext
 from azure.eventhub.exceptions import EventHubError
 
-from shared.azure.amqp import amqp_options
-from shared.azure.credentials import credential_for
-from shared.azure.refusals import event_hub_access
 from shared.ingestion.errors import HubMissing, HubUnavailable, NotFound
 from shared.ingestion.hub.received import aware, to_event
+from shared.ingestion.hub.receiver import EventHubReceiver, client_of, consumer_client, told
 from shared.ingestion.model import Event, HubState, Span, Stream
 from shared.ingestion.ports import HubPartitions, ReadBack
 from shared.settings.connections import EventHubConnection
 from shared.values.redaction import redacting
-from shared.values.text import one_line
-
-Client = TypeVar("Client", EventHubConsumerClient, EventHubProducerClient)
 
 NOT_FOUND = "not-found"
 TAKEN = ("link:stolen", "resource-limit-exceeded")
@@ -36,23 +28,12 @@ TAKEN = ("link:stolen", "resource-limit-exceeded")
 
 READ_EVENTS_MAX = 1000
 READ_BYTES_MAX = 8 * 1024 * 1024
-"""The limits of one call, in events and bytes. The next call continues where it stopped."""
-
-IDLE_SECONDS_MAX = 20.0
-"""A connection is closed as broken if no frame arrives for this many seconds. The client asks the
-service for a frame twice in this time. Without the limit, the client would wait indefinitely on a
-network that drops packets.
-"""
-
-BACKOFF_FACTOR = 0.1
-"""A client pauses for this many seconds times 2, 4, 8 and so on before it retries a call."""
+"""The limits of one call."""
 
 
 @redacting
 class EventHubReader:
-    """Reads events back. Each call opens a connection, because calls are rare, and a connection
-    that is kept open for long may break.
-    """
+    """Reads events back. Each call opens a connection, because calls are rare."""
 
     def __init__(
         self,
@@ -100,7 +81,7 @@ class EventHubReader:
             first = max(span.first, int(partition["beginning_sequence_number"]))
             if partition["is_empty"] or first > span.last:
                 return ReadBack((), span.last)
-            events = await self._read(client, stream.partition_id, first, span.last)
+            events = await self._read(stream.partition_id, first, span.last)
             partition = await client.get_partition_properties(stream.partition_id)
             oldest = None if partition["is_empty"] else int(partition["beginning_sequence_number"])
         within = tuple(event for event in events if event.sequence <= span.last)
@@ -113,51 +94,23 @@ class EventHubReader:
             newest = int(partition["last_enqueued_sequence_number"])
             if partition["is_empty"] or time > aware(partition["last_enqueued_time_utc"]):
                 return newest + 1
-            return (await self._read(client, stream.partition_id, time, 0))[0].sequence
+            return (await self._read(stream.partition_id, time, 0))[0].sequence
 
-    async def _read(
-        self,
-        client: EventHubConsumerClient,
-        partition_id: str,
-        start: int | datetime,
-        last: int,
-    ) -> list[Event]:
-        """The events from a sequence number or time up to ``last``, or fewer if a limit is
-        reached."""
+    async def _read(self, partition_id: str, start: int | datetime, last: int) -> list[Event]:
+        """The events from a sequence number or time up to ``last``, or up to a limit."""
         events = list[Event]()
-        ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
-        async def on_batch(_context: PartitionContext, batch: Sequence[EventData]) -> None:
-            if ended.done():
-                return
+        async def keep(batch: Sequence[EventData]) -> None:
             events.extend([to_event(data) for data in batch])
             size_bytes = sum([len(event.body) for event in events])
             enough = len(events) >= self._read_events_max or size_bytes >= READ_BYTES_MAX
             if enough or (events and events[-1].sequence >= last):
-                ended.set_result(None)
+                raise _Enough
 
-        async def on_error(_context: PartitionContext | None, error: Exception) -> None:
-            if not ended.done():
-                ended.set_exception(error)
-
-        receiving = asyncio.ensure_future(
-            client.receive_batch(
-                on_batch,
-                on_error=on_error,
-                partition_id=partition_id,
-                starting_position=start,
-                starting_position_inclusive=True,
-                max_batch_size=min(300, self._read_events_max),
-            )
-        )
-        try:
-            await asyncio.wait([receiving, ended], return_when=asyncio.FIRST_COMPLETED)
-            if not ended.done():
-                await receiving  # this raises, because receiving only ends with an error
-            await ended
-        finally:
-            receiving.cancel()
-            await asyncio.gather(receiving, return_exceptions=True)
+        most = min(300, self._read_events_max)
+        receiver = EventHubReceiver(self._connection, self._consumer_group, batch_max=most)
+        with suppress(_Enough):
+            await receiver.receive_data(partition_id, start, None, keep, inclusive=True)
         return events
 
     @asynccontextmanager
@@ -182,13 +135,14 @@ class EventHubReader:
             raise kind(f"{where}: {told(error, self._connection)}") from error
 
 
+class _Enough(Exception):
+    """Ends the reading of events."""
+
+
 async def _open_reader(
     client: EventHubConsumerClient, consumer_group: str, partition_id: str
 ) -> None:
-    """Open a link. ``receive`` would not do: it repeats a refused link without reporting that.
-
-    The service opens a link that it refuses, and closes it in the next frame.
-    """
+    """Open a link. The service opens one that it refuses, and closes it in the next frame."""
 
     async def nothing(_context: PartitionContext, _event: EventData | None) -> None: ...
 
@@ -206,11 +160,7 @@ async def _open_reader(
 @redacting
 @dataclass(slots=True)
 class KnownPartitions:
-    """Returns the partitions of a hub, or the last known ones if it does not answer in time.
-
-    Leases must be renewed in time even if the hub does not answer. Otherwise all processors that
-    wait for the hub's answer would lose their partitions.
-    """
+    """Returns a hub's partitions, or the last known ones if it does not answer in time."""
 
     hub: HubPartitions
     timeout_seconds: float
@@ -227,49 +177,13 @@ class KnownPartitions:
         return self.known
 
 
-def told(error: Exception, connection: EventHubConnection, right: str = "Receiver") -> str:
-    """The error of the client in one line, with advice if access was refused."""
-    refusal = event_hub_access(connection, right).refusal(error)
-    return refusal or f"{type(error).__name__}: {one_line(error)}"
-
-
-def consumer_client(
-    connection: EventHubConnection,
-    consumer_group: str,
-    retries: int,
-    idle_seconds: float = IDLE_SECONDS_MAX,
-) -> EventHubConsumerClient:
-    """A new client that receives events. It also retries what never succeeds, such as reading a hub
-    that was deleted, so its pauses are short."""
-    return client_of(
-        EventHubConsumerClient,
-        connection,
-        consumer_group=consumer_group,
-        retry_total=retries,
-        retry_backoff_factor=BACKOFF_FACTOR,
-        idle_timeout=idle_seconds,
-    )
-
-
-def client_of(kind: type[Client], connection: EventHubConnection, **options: Any) -> Client:
-    """A new client, with a connection string or the app's identity. It connects on first use."""
-    options = {"eventhub_name": connection.hub, "idle_timeout": IDLE_SECONDS_MAX, **options}
-    options |= amqp_options(connection.transport, TransportType)
-    if connection.connection_string:
-        return kind.from_connection_string(connection.connection_string, **options)
-    credential = credential_for(connection.namespace, connection.identity)
-    return kind(connection.namespace, credential=credential, **options)
-
-
 SECONDS_MAX = 30
 
 
 async def send_event(
     connection: EventHubConnection, body: bytes, seconds_max: float = SECONDS_MAX
 ) -> None:
-    """Send one event, and return when the hub has accepted it. Raises HubUnavailable, also if the
-    hub has not accepted it within ``seconds_max``.
-    """
+    """Send one event. Raises HubUnavailable, also if the hub has not accepted it in time."""
     try:
         client = client_of(EventHubProducerClient, connection, retry_total=1)
         async with asyncio.timeout(seconds_max), client:

@@ -1,13 +1,8 @@
-"""Starts and stops the delivery of events to a function through an app setting.
-
-A change of app settings restarts the whole app. Azure Resource Manager replaces all app settings at
-once and has no conditional write for them. To notice another writer, the switch reads the settings
-twice before it writes them, and once afterwards.
-"""
+"""Stops and starts a function by an app setting, which restarts the app. Azure replaces all
+settings without a condition, so the switch reads them again around its write."""
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping
 
 from azure.core.exceptions import AzureError
@@ -18,14 +13,10 @@ from shared.azure.budget import ArmBudget
 from shared.azure.credentials import credential_for
 from shared.azure.refusals import Access
 from shared.azure.transport import transport_for
-from shared.ingestion.breaker.state import Breaker
 from shared.ingestion.errors import DependencyDown
-from shared.ingestion.ports import Announcer, ConsumptionSwitch
 from shared.values.redaction import redacting
 from shared.values.text import one_line
 from shared.values.urgency import urgent
-
-log = logging.getLogger(__name__)
 
 TRIES_MAX = 5
 
@@ -92,22 +83,3 @@ def merged(settings: Mapping[str, str], key: str, *, on: bool) -> dict[str, str]
     """The settings without ``key`` if the delivery is on; otherwise with ``key`` set to true."""
     others = {name: value for name, value in settings.items() if name != key}
     return others if on else {**others, key: "true"}
-
-
-@redacting
-class SwitchingAnnouncer:
-    """Announces the opening of a breaker, then stops the delivery of events.
-
-    The announcement is made first, because stopping the delivery restarts the app. If the stop
-    fails, the breaker still holds the events back.
-    """
-
-    def __init__(self, then: Announcer, switch: ConsumptionSwitch) -> None:
-        self._then, self._switch = then, switch
-
-    async def announce(self, breaker: Breaker) -> None:
-        await self._then.announce(breaker)
-        try:
-            await self._switch.turn(on=False)
-        except DependencyDown as error:
-            log.error("[not_disabled] %s", error)

@@ -1,8 +1,4 @@
-"""Converts an event of azure-eventhub to an event of this app.
-
-An AMQP message carries its body as bytes (one or several data sections), as a single value of any
-type, or as sequences. This app reads bytes, and a text as its UTF-8 bytes.
-"""
+"""Converts an event of azure-eventhub to one of this app, which reads bytes, and text as UTF-8."""
 
 from __future__ import annotations
 
@@ -25,7 +21,6 @@ READABLE_BYTES_MAX = 16_000
 
 
 def to_event(data: EventData) -> Event:
-    """Convert the client's event to an Event of this app, whatever its body is."""
     assert data.sequence_number is not None
     enqueued_at = data.enqueued_time
     assert enqueued_at is not None
@@ -60,7 +55,6 @@ def _body(data: EventData) -> tuple[bytes, str]:
 
 
 def _form(value: object) -> str:
-    """The AMQP type of a value."""
     names = {type(None): "null", bool: "boolean", int: "number", float: "number", dict: "map"}
     names |= {AmqpTime: "timestamp", Undecoded: "value that the client cannot decode"}
     return names.get(type(value), type(value).__name__.lower())
@@ -78,8 +72,7 @@ def _readable(value: object) -> bytes:
 
 
 def plain(value: Any) -> Any:
-    """The value in the types of JSON, written as the Functions host writes it: binary in base64,
-    and times in ISO 8601."""
+    """The value in the types of JSON, as the Functions host does: base64, and ISO 8601."""
     if isinstance(value, AmqpText):
         return value.decode(errors="replace")
     if isinstance(value, bytes):

@@ -1,13 +1,6 @@
-"""Receives the events of partitions with azure-eventhub, each partition with its own owner level.
-
-The client's own balancing and checkpoints are not used: the caller decides which partition to read,
-and where to start. The receiver closes a client that reports an error, because the client would
-start again from its first position.
-
-If the service refuses the client's link, the client does not report that. Instead, it reconnects
-each second without end, and may deliver empty batches meanwhile. Therefore the receiver also closes
-a client that delivers no batch from an open link for too long.
-"""
+"""Receives the events of partitions with azure-eventhub, each with its own owner level. A client
+that reports an error is closed, because it would start again from its first position. So is one
+that delivers no batch for too long, because a refused client reconnects without end, silently."""
 
 from __future__ import annotations
 
@@ -15,14 +8,17 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
-from azure.eventhub import EventData
-from azure.eventhub.aio import EventHubConsumerClient
+from azure.eventhub import EventData, TransportType
+from azure.eventhub.aio import EventHubConsumerClient, EventHubProducerClient
 
+from shared.azure.amqp import amqp_options
+from shared.azure.credentials import credential_for
+from shared.azure.refusals import event_hub_access
 from shared.ingestion.errors import HubSilent, HubUnavailable
-from shared.ingestion.hub.client import IDLE_SECONDS_MAX, consumer_client, told
 from shared.ingestion.hub.received import to_event
 from shared.ingestion.model import Event
 from shared.settings.connections import EventHubConnection
@@ -31,8 +27,15 @@ from shared.values.text import one_line
 
 Deliver = Callable[[Sequence[Event]], Awaitable[None]]
 DeliverData = Callable[[Sequence[EventData]], Awaitable[None]]
+Client = TypeVar("Client", EventHubConsumerClient, EventHubProducerClient)
 FROM_THE_START = "-1"
 CLOSE_SECONDS_MAX = 10
+IDLE_SECONDS_MAX = 20.0
+"""A connection without a frame for so long is closed as broken; otherwise the client would wait for
+ever on a network that drops packets. It asks for a frame twice in this time."""
+
+BACKOFF_FACTOR = 0.1
+"""A client retries after this many seconds times 2, 4, 8 and so on."""
 
 
 @redacting
@@ -47,8 +50,7 @@ class EventHubReceiver:
     """After this many seconds without an event, an empty batch is delivered."""
     prefetch: int = 300
     silent_seconds_max: float = 20
-    """After this many seconds without even an empty batch, the hub counts as silent. It should be
-    several times ``wait_seconds``."""
+    """After this many seconds without even an empty batch, the hub counts as silent."""
     idle_seconds: float = IDLE_SECONDS_MAX
 
     async def receive(
@@ -63,15 +65,16 @@ class EventHubReceiver:
         await self.receive_data(partition_id, position, epoch, deliver_events)
 
     async def receive_data(
-        self, partition_id: str, position: int | str, epoch: int, deliver: DeliverData
+        self,
+        partition_id: str,
+        position: int | str | datetime,
+        epoch: int | None,
+        deliver: DeliverData,
+        *,
+        inclusive: bool = False,
     ) -> None:
-        """Like ``receive``, but for the client's own events after a sequence number or offset.
-
-        The batch in progress is finished before an error of the hub is raised, because the error
-        may be caused by a slow handler. While the handler keeps the client's buffer full, the
-        client reads nothing. It then considers the connection broken, and reports that when the
-        next batch has begun. Closing the client takes up to two seconds.
-        """
+        """Like ``receive``, but for the client's own events after a number, offset or time. The
+        batch in progress is finished first, because a slow handler may cause the hub's error."""
         client = consumer_client(self.connection, self.consumer_group, 0, self.idle_seconds)
         failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         delivery = _Delivery(deliver, failed, partial(_attached, client))
@@ -82,6 +85,7 @@ class EventHubReceiver:
                 partition_id=partition_id,
                 owner_level=epoch,
                 starting_position=position,
+                starting_position_inclusive=inclusive,
                 max_batch_size=self.batch_max,
                 max_wait_time=self.wait_seconds,
                 prefetch=self.prefetch,
@@ -169,3 +173,36 @@ def _ending(ended: asyncio.Task[None]) -> Exception:
 def _fail(failed: asyncio.Future[None], error: Exception) -> None:
     if not failed.done():
         failed.set_exception(error)
+
+
+def told(error: Exception, connection: EventHubConnection, right: str = "Receiver") -> str:
+    """The error of the client in one line, with advice if access was refused."""
+    refusal = event_hub_access(connection, right).refusal(error)
+    return refusal or f"{type(error).__name__}: {one_line(error)}"
+
+
+def consumer_client(
+    connection: EventHubConnection,
+    consumer_group: str,
+    retries: int,
+    idle_seconds: float = IDLE_SECONDS_MAX,
+) -> EventHubConsumerClient:
+    """A client that receives. Its pauses are short, because it also retries what never succeeds."""
+    return client_of(
+        EventHubConsumerClient,
+        connection,
+        consumer_group=consumer_group,
+        retry_total=retries,
+        retry_backoff_factor=BACKOFF_FACTOR,
+        idle_timeout=idle_seconds,
+    )
+
+
+def client_of(kind: type[Client], connection: EventHubConnection, **options: Any) -> Client:
+    """A new client, with a connection string or the app's identity. It connects on first use."""
+    options = {"eventhub_name": connection.hub, "idle_timeout": IDLE_SECONDS_MAX, **options}
+    options |= amqp_options(connection.transport, TransportType)
+    if connection.connection_string:
+        return kind.from_connection_string(connection.connection_string, **options)
+    credential = credential_for(connection.namespace, connection.identity)
+    return kind(connection.namespace, credential=credential, **options)

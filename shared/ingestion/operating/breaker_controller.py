@@ -1,16 +1,16 @@
-"""Operations of operators on a breaker: they show it, close it through an approval link, or isolate
-it.
-"""
+"""Operators' view of a breaker, and how they close it through an approval link, or isolate it."""
 
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
 
+from shared.ingestion.breaker.announcement import opening_news
 from shared.ingestion.breaker.approval import TokenRefused, issue, verify
 from shared.ingestion.breaker.failure_window import Tally
 from shared.ingestion.breaker.state import (
@@ -22,6 +22,7 @@ from shared.ingestion.breaker.state import (
     isolate,
 )
 from shared.ingestion.errors import (
+    DependencyDown,
     HubMissing,
     HubUnavailable,
     RowChanged,
@@ -33,13 +34,15 @@ from shared.ingestion.model import Stream
 from shared.ingestion.ports import ConsumptionSwitch, HubReader
 from shared.ingestion.store.breakers import BreakerSnapshot, BreakerStore
 from shared.ingestion.store.events import EventStore
+from shared.notifications.ports import Notifier
 from shared.values.concurrency import task_runner
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class Backlog:
-    """The number of events of a partition that are not accounted for yet; None if it is unknown.
-    ``is_held`` is true if an operator must act, as the remark says."""
+    """A partition's events not accounted for (None: unknown), and whether an operator must act."""
 
     partition_id: str
     events: int | None
@@ -70,16 +73,12 @@ RACES_MAX = 10
 AT_ONCE_MAX = 8
 """The number of partitions whose backlog is read concurrently. Each of them needs a connection."""
 ERRORS_SINCE = timedelta(minutes=15)
-"""A breaker is shown with the errors from this time before its last change onward."""
+"""A breaker is shown with the errors since this time before its last change."""
 
 
 @dataclass(frozen=True, slots=True)
 class BreakerController:
-    """Shows and changes one breaker on behalf of operators.
-
-    ``keys`` verify approval links; the first one signs new links. Links of other deployments are
-    refused (see ``deployment_of``).
-    """
+    """Shows and changes a breaker. The first of ``keys`` signs links; all of them verify."""
 
     name: str
     deployment: str
@@ -109,6 +108,14 @@ class BreakerController:
     def link_of(self, breaker: Breaker) -> str:
         """The link of an opening. Its validity starts when the opening is to be announced."""
         return self.link(breaker, breaker.announce_at or breaker.changed_at)
+
+    async def announce(self, notifier: Notifier, breaker: Breaker) -> None:
+        """Announce the opening, then stop the delivery of events; else the breaker holds them."""
+        await notifier.tell(opening_news(self.name, breaker, self.link_of(breaker)))
+        try:
+            await self.switch.turn(on=False)
+        except DependencyDown as error:
+            log.error("[not_disabled] %s", error)
 
     async def view(self) -> BreakerView:
         seen = await self.breakers.load()
@@ -144,20 +151,16 @@ class BreakerController:
         return closed
 
     def _check_signature(self, token: str) -> None:
-        """Check the link before anything is read, so that requests without a valid link cause no
-        load."""
+        """Check the link first, so that requests without a valid one cause no load."""
         verify(self.keys, token, self.deployment, self.name, LONG_AGO)
 
     async def isolate(self, reason: str) -> Breaker:
-        """Isolate the breaker until a person closes it. The isolation is announced like an
-        opening."""
+        """Isolate the breaker until a person closes it."""
         return await self._change(
             lambda seen: isolate(seen.breaker, reason, seen.read_at, self.times)
         )
 
     async def _change(self, change: Callable[[BreakerSnapshot], Breaker | None]) -> Breaker:
-        """Apply a change, and return the new breaker. If ``change`` returns None, the breaker stays
-        unchanged."""
         for _ in range(RACES_MAX):
             seen = await self.breakers.load()
             after = change(seen)
@@ -171,8 +174,7 @@ class BreakerController:
         )
 
     async def backlogs(self, seconds_max: float | None = None) -> tuple[Backlog, ...]:
-        """The backlog of each partition, or one for all if their names are unknown. A partition
-        that is not read in time hides no other."""
+        """The backlog of each partition, or one for all if their names are unknown."""
         seconds, backlogs = seconds_max or self.backlog_seconds_max, dict[str, Backlog]()
 
         async def ask(partition_id: str) -> None:

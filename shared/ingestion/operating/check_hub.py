@@ -12,10 +12,7 @@ from shared.values.calls import check
 async def check_hub(
     hub: HubReader, name: str, groups: Sequence[str], timeout_seconds: float
 ) -> list[dict[str, Any]]:
-    """One result for the hub and for each group, like those of ``check_connections``.
-
-    The groups of a hub that cannot be read are not checked.
-    """
+    """A result for the hub, and one for each group; see ``check_connections``."""
     subject, partition_ids = f"event hub {name}", list[str]()
 
     async def partitions() -> str:

@@ -15,41 +15,33 @@ from shared.notifications.ports import Observed
 from shared.values.news import News, NewsKind, Severity
 
 EVENTS_BACK = 100_000
-"""How many events before the checkpoint are searched. A partition receives at most about 1000
-events a second and is checked once a minute."""
+"""How many events before the checkpoint are searched each minute, at 1000 a second."""
 BATCH_TIME_MAX = timedelta(minutes=30)
-"""The longest duration of a batch. Dead letters and gaps carry the time at which their batch began,
-and are written up to this much later.
-"""
+"""Dead letters and gaps carry the time their batch began, and are written up to this later."""
 PAGE_LETTERS = 1000
 PARTITIONS_TOLD_MAX = 5
 PAGES_MAX = 10
-"""The most pages read for one partition. If it has more dead letters than these pages hold, the
-first ones have been reported.
-"""
+"""The most pages read for one partition. If there are more, the first ones have been reported."""
 
 
-async def news_since(accounts: EventStore, letters: EventStore, since: datetime) -> list[News]:
-    """A notification for each dead letter and each gap written after ``since``, even if its batch
-    began before.
-    """
+async def news_since(store: EventStore, since: datetime) -> list[News]:
+    """A notification for each dead letter and each gap written after ``since``."""
     news, earliest = list[News](), since - BATCH_TIME_MAX
-    for stream in await accounts.streams():
-        after = await _search_start(stream, accounts)
+    for stream in await store.streams():
+        after = await _search_start(stream, store)
         for _ in range(PAGES_MAX):
-            page = await letters.dead_letters(stream, after, PAGE_LETTERS, earliest)
+            page = await store.dead_letters(stream, after, PAGE_LETTERS, earliest)
             news += [_failed(stream, stored.letter) for stored in page]
             if len(page) < PAGE_LETTERS:
                 break
             after = page[-1].letter.sequence
-        gaps = await all_gaps(accounts, stream, earliest)
+        gaps = await all_gaps(store, stream, earliest)
         news += [_lost(stream, gap) for gap in gaps if gap.is_loss]
     return news
 
 
 def of_hub(hub: str, consumer_group: str, backlogs: Sequence[Backlog]) -> Observed:
-    """One condition for all partitions that wait for an operator. It lasts while some partition
-    cannot be read."""
+    """One condition for all partitions that wait for an operator."""
     subject = f"{hub}/{consumer_group}"
     held = [f"{each.place}: {each.remark}" for each in backlogs if each.is_held]
     if not held:
@@ -81,9 +73,9 @@ def of_letters(letters: Sequence[StoredDeadLetter], letters_max: int) -> list[La
     return [LastingCondition("dead letters", Severity.WARNING, what, meaning, todo)]
 
 
-async def _search_start(stream: Stream, accounts: EventStore) -> int | None:
+async def _search_start(stream: Stream, store: EventStore) -> int | None:
     try:
-        checkpoint = (await accounts.load(stream)).checkpoint
+        checkpoint = (await store.load(stream)).checkpoint
     except RowUnreadable:  # the partition is held, and the error of its batch says why
         return None
     return None if checkpoint is None else checkpoint.sequence - EVENTS_BACK

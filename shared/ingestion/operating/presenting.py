@@ -1,8 +1,4 @@
-"""Turns dead letters and stream accounts into plain values for JSON and pages.
-
-Times are ISO 8601 texts in UTC. A body is shown as text if it is printable UTF-8, otherwise in
-base64.
-"""
+"""Turns dead letters and stream accounts into values of JSON. Times are ISO 8601 in UTC."""
 
 from __future__ import annotations
 
@@ -100,7 +96,7 @@ def letter(stored: StoredDeadLetter) -> DeadLetterSummary:
 
 
 def letter_with_body(stored: StoredDeadLetter, event: Event) -> DeadLetterWithBody:
-    """A dead letter with its body, which may come from the hub if the store does not have it."""
+    """A dead letter with its body, which may come from the hub."""
     text = printable(event.body)
     body: DeadLetterBody = {"base64": base64.b64encode(event.body).decode()}
     if text is not None:
@@ -121,9 +117,7 @@ def accounts(streams: Sequence[StreamAccount]) -> Shown:
 
 
 def _account(account: StreamAccount) -> Shown:
-    """``first`` and ``last`` are the range of events that have an outcome; None if no event has
-    one.
-    """
+    """``first`` and ``last`` are the range of events that have an outcome."""
     at = account.checkpoint
     return {
         **account.stream.names,

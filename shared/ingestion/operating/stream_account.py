@@ -15,23 +15,18 @@ from shared.ingestion.store.events import EventStore
 PAGE_GAPS = 1000
 STREAMS_AT_ONCE = 8
 PAGES_MAX = 10
-"""The most pages of gaps read for one stream. A stream with more gaps has lost nearly all its
-events.
-"""
+"""The most pages of gaps read for one stream."""
 
 
 @dataclass(frozen=True, slots=True)
 class StreamAccount:
-    """The account of a stream. Each event from the checkpoint's start to the checkpoint has an
-    outcome, unless a gap contains it: then the event is gone.
-    """
+    """A stream's account: each event up to the checkpoint has an outcome or is in a gap."""
 
     stream: Stream
     checkpoint: Checkpoint | None
     gaps: Sequence[Gap]
     superseded_by: Stream | None = None
-    """The stream that is read instead, because the names differ only by case and its checkpoint is
-    further."""
+    """The stream that is read instead, because the names differ only by case and it is further."""
 
 
 async def stream_accounts(accounts: EventStore) -> list[StreamAccount]:
@@ -56,9 +51,7 @@ async def stream_accounts(accounts: EventStore) -> list[StreamAccount]:
 async def all_gaps(
     accounts: EventStore, stream: Stream, found_since: datetime | None = None
 ) -> list[Gap]:
-    """All gaps of a stream, or those found since a time. A gap that was found just now may begin at
-    an old sequence number.
-    """
+    """All gaps of a stream, or those found since a time, wherever they begin."""
     gaps = list[Gap]()
     for _ in range(PAGES_MAX):
         after = gaps[-1].first if gaps else None

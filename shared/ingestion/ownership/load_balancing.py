@@ -1,14 +1,8 @@
-"""Decides which processor reads which partition. Each processor decides by itself, from the same
-rows.
-
-The algorithm follows "Event Processor Load balancing" (github.com/srnagar, gist 7ef8566c): each of
-N processors claims partitions in each cycle, until it has ⌊P/N⌋ of the P partitions or one more.
-It steals one partition per cycle. Of free ones it claims up to its share, but no more than it has:
-a processor that starts claims one, and then sees which others have started. Two additions ensure
-that the distribution becomes stable. Only P mod N processors may have one more, even while a
-partition is free. Each claim starts a new epoch, by which a store distinguishes a former owner from
-the present one.
-"""
+"""Decides which processor reads which partition. Each decides by itself, from the same rows, after
+"Event Processor Load balancing" (github.com/srnagar, gist 7ef8566c): each of N processors claims
+partitions until it has ⌊P/N⌋ of the P partitions or one more. In a cycle it steals one, or claims
+free ones up to its share, but no more than it has. Two additions: only P mod N processors may have
+one more, and each claim starts a new epoch."""
 
 from __future__ import annotations
 
@@ -26,8 +20,7 @@ CLAIMS_MAX = 100
 
 @dataclass(frozen=True, slots=True)
 class OwnershipView:
-    """The hub's present partitions, and all ownership rows. If a partition has several rows, the
-    one that was written last counts."""
+    """The hub's partitions, and all rows. Of several rows of a partition, the newest counts."""
 
     partition_ids: tuple[str, ...]
     ownerships: tuple[Ownership, ...] = ()
@@ -35,23 +28,15 @@ class OwnershipView:
 
 @dataclass(frozen=True, slots=True)
 class BalancingTimes:
-    """When an ownership is renewed and when it expires, in seconds.
-
-    A partition whose ownership was not renewed for ``expire_seconds`` is free. An ownership is
-    renewed once it is ``renew_seconds`` old; a younger one is not written again.
-
-    A row whose time is ahead of now by more than ``expire_seconds`` was written before the store's
-    clock was set back, and has not been renewed since. The partition is free for other processors,
-    and its owner renews the row at once.
-    """
+    """In seconds. A row whose time is more than ``expire_seconds`` ahead was written before the
+    store's clock was set back: its partition is free, and its owner renews it at once."""
 
     renew_seconds: float = 10
     expire_seconds: float = 30
 
     @property
     def hub_timeout_seconds(self) -> float:
-        """The time limit for the other requests of a cycle: half of the time that is left for a
-        late renewal."""
+        """The time limit for other requests of a cycle: half of what is left for a late renewal."""
         return (self.expire_seconds - self.renew_seconds) / 2
 
 
@@ -60,8 +45,7 @@ class BalancingPlan:
     """What a processor does in this cycle."""
 
     keep: tuple[Ownership, ...]
-    """The partitions that the store assigns to this processor. It has lost any other partition that
-    it still reads."""
+    """The partitions that the store assigns to this processor. Any other is lost."""
     renewals: tuple[OwnershipClaim, ...]
     claims: tuple[OwnershipClaim, ...]
     reason: str
@@ -72,9 +56,7 @@ Choice = Callable[[Iterable[str], str], str]
 
 
 def rendezvous(names: Iterable[str], me: str) -> str:
-    """The name that ranks first for ``me``. The ranking is pseudo-random, and each processor has a
-    different one.
-    """
+    """The name that ranks first for ``me``, in a pseudo-random ranking of its own."""
     return max(names, key=lambda n: hashlib.blake2b(f"{me}|{n}".encode()).digest())
 
 
@@ -103,9 +85,8 @@ class _Holdings:
 
     @property
     def missing(self) -> int:
-        """How many more partitions this processor should have: those up to the floor. If it has
-        exactly the floor, one more if fewer than P mod N processors have one more.
-        """
+        """How many more partitions this processor should have: those up to the floor, then one more
+        if fewer than P mod N processors have one more."""
         if len(self.mine) < self.floor:
             return self.floor - len(self.mine)
         above = sum([len(partitions) > self.floor for partitions in self.held.values()])
@@ -119,14 +100,8 @@ def plan(
     times: BalancingTimes = BalancingTimes(),
     choose: Choice = rendezvous,
 ) -> BalancingPlan:
-    """The plan of the processor ``me`` for this cycle. ``now`` must be by the store's clock, like
-    the times of the rows.
-
-    1. Ignore rows that have expired, were released, or are of a partition that no longer exists.
-    2. Renew own rows that are due.
-    3. If this processor has too few partitions: claim free ones, or else steal one from a
-       processor that has the most.
-    """
+    """The plan of the processor ``me`` for this cycle; ``now`` is the store's time. Own rows that
+    are due are renewed. With too few partitions, free ones are claimed, or else one is stolen."""
     holdings = _holdings(view, me, now, times)
     keep = tuple(holdings.rows[p] for p in holdings.mine)
     fresh = timedelta(seconds=times.renew_seconds)
@@ -184,8 +159,8 @@ def _claims(holdings: _Holdings, choose: Choice) -> tuple[tuple[OwnershipClaim, 
 
 
 def _largest_owner(holdings: _Holdings, choose: Choice) -> str | None:
-    """A processor that has the most partitions, if it has at least two more than this one, or at
-    least one more while this one is below the floor."""
+    """Who has the most partitions, if two more than this one, or one more if this is below the
+    floor."""
     most = max(len(partitions) for partitions in holdings.held.values())
     least = holdings.floor + 1 if len(holdings.mine) < holdings.floor else holdings.floor + 2
     if most < least:
@@ -201,6 +176,5 @@ def _taking(holdings: _Holdings, partition_id: str, why: str, share: str) -> Own
 
 
 def release(row: Ownership) -> OwnershipClaim:
-    """Release a partition at once instead of letting it expire. The epoch stays in the row and is
-    not used again."""
+    """Release a partition at once. The epoch stays in the row and is not used again."""
     return OwnershipClaim(row.partition_id, "", row.epoch, row.version, "given up")

@@ -1,11 +1,5 @@
 """An Event Hub processor: takes its share of the partitions, and reads each with the epoch of its
-ownership row.
-
-In each cycle the processor reads the hub's partitions and the ownership rows, and lets ``plan``
-choose its share. It then renews its rows and claims partitions, several at a time. A processor owns
-only those partitions whose claims the store has confirmed. The row of an owned partition is a
-lease.
-"""
+ownership row, which is a lease that the store has confirmed."""
 
 from __future__ import annotations
 
@@ -25,28 +19,21 @@ from shared.ingestion.errors import HubUnavailable, IngestionError, RowChanged, 
 from shared.ingestion.model import Ownership, OwnershipClaim
 from shared.ingestion.ownership.load_balancing import (
     BalancingTimes,
-    Choice,
     OwnershipView,
     plan,
     release,
-    rendezvous,
 )
 from shared.ingestion.ports import HubPartitions
 from shared.ingestion.store.owners import OwnershipStore
 from shared.values.concurrency import TaskRunner, task_runner
 
 AT_ONCE_MAX = 32
-"""The number of rows that are written concurrently. If a write takes 300 ms, the rows of 1,024
-partitions are renewed in ten seconds."""
+"""The number of rows that are written concurrently."""
 
 
 @dataclass(frozen=True, slots=True)
 class OwnedPartitions:
-    """The partitions that this processor owns, as confirmed by the store.
-
-    ``read_at`` is the store's time. ``claimed`` is true if a partition was claimed in this cycle.
-    ``reason`` explains the number of partitions.
-    """
+    """What this processor owns as of ``read_at``, and whether it claimed one just now."""
 
     mine: Mapping[str, Ownership]
     read_at: datetime
@@ -56,31 +43,21 @@ class OwnedPartitions:
 
 @dataclass(frozen=True, slots=True)
 class Balancer:
-    """One processor's part in load balancing.
-
-    ``me`` must be unique for each process, because two processes with the same name would share an
-    epoch. ``epoch_of`` returns the epoch of a partition's last commit. Each claim uses a higher
-    epoch, even if the ownership rows were lost.
-    """
+    """One processor's part in load balancing. ``me`` is unique. ``epoch_of`` returns the epoch of a
+    partition's last commit; each claim uses a higher one, even if the ownership rows were lost."""
 
     me: str
     store: OwnershipStore
     hub: HubPartitions
     epoch_of: Callable[[str], Awaitable[int]]
     times: BalancingTimes = field(default_factory=BalancingTimes)
-    choose: Choice = rendezvous
     run_tasks: TaskRunner = field(default_factory=lambda: task_runner(AT_ONCE_MAX))
 
     async def cycle(self) -> OwnedPartitions:
-        """Renew the rows of this processor and claim partitions.
-
-        Raises StoreUnavailable and HubUnavailable if the share cannot be determined.
-        """
+        """Renew rows and claim partitions. Raises StoreUnavailable and HubUnavailable."""
         ids = await self.hub.partition_ids()
         seen = await self.store.owners()
-        planned = plan(
-            OwnershipView(ids, seen.rows), self.me, seen.read_at, self.times, self.choose
-        )
+        planned = plan(OwnershipView(ids, seen.rows), self.me, seen.read_at, self.times)
         mine = {row.partition_id: row for row in planned.keep}
         await self._all([partial(self._renew, each, mine) for each in planned.renewals])
         kept = set(mine)
@@ -88,8 +65,7 @@ class Balancer:
         return OwnedPartitions(mine, seen.read_at, mine.keys() > kept, planned.reason)
 
     async def give_up(self, leases: Iterable[Ownership]) -> None:
-        """Release the leases at once. If the store refuses to release one, that lease expires
-        later."""
+        """Release the leases at once. One that the store refuses to release expires later."""
         await self._all([partial(self._release, lease) for lease in leases])
 
     async def _all(self, work: Sequence[Callable[[], Awaitable[None]]]) -> None:
@@ -104,8 +80,7 @@ class Balancer:
             await self.store.write(release(lease))
 
     async def _renew(self, renewal: OwnershipClaim, mine: dict[str, Ownership]) -> None:
-        """Renew one row. If the reply is lost, the partition stays owned until its previous
-        expiry."""
+        """Renew one row. After a lost reply the partition stays owned until its previous expiry."""
         try:
             mine[renewal.partition_id] = await self.store.write(renewal)
         except RowChanged:
@@ -114,8 +89,7 @@ class Balancer:
             return
 
     async def _claim(self, claim: OwnershipClaim, mine: dict[str, Ownership]) -> None:
-        """Claim one partition. If the claim was written but its reply was lost, the next cycle
-        finds the row."""
+        """Claim one partition. After a lost reply, the next cycle finds the row."""
         try:
             committed = await self.epoch_of(claim.partition_id)
             above = replace(claim, epoch=max(claim.epoch, committed + 1))
@@ -148,31 +122,22 @@ class _Owned:
 
 @dataclass(slots=True)
 class Processor:
-    """Reads the partitions that the balancer assigns to it.
-
-    ``start`` begins to read a partition in the background. ``elapsed`` counts seconds from an
-    arbitrary start and never goes back.
-    """
+    """Reads the partitions that the balancer assigns to it. ``elapsed`` never goes back."""
 
     balancer: Balancer
     start: Callable[[Ownership], PartitionTask]
     elapsed: Callable[[], float]
     on_plan: Callable[[str], None] = lambda _reason: None
-    """Called in each cycle with the reason for the present share."""
+    """Called in each cycle with the reason for the share."""
     on_failure: Callable[[Exception], None] = lambda _error: None
-    """Called with the error if the share could not be determined."""
+    """Called if the share could not be determined."""
     on_release: Callable[[Ownership, BaseException], None] = lambda _lease, _error: None
-    """Called with a lease that is released, and with the error that ended its task."""
+    """Called with a lease that is released, and the error that ended its task."""
     held: dict[str, _Owned] = field(default_factory=dict)
 
     async def cycle(self) -> bool:
-        """Run one cycle. Returns True if a partition was claimed; then there may be more to claim.
-
-        The processor stops reading lost partitions before it starts to read new ones. If the store
-        cannot be read, the processor reads each partition only until its lease expires. It counts
-        that time on its own clock, from a moment before it read the row. So it stops reading no
-        later than the lease expires in the store.
-        """
+        """Run one cycle; True if a partition was claimed. Lost partitions are stopped before new
+        ones start. If the store cannot be read, each is read only until its lease expires."""
         asked_at = self.elapsed()
         try:
             share = await self.balancer.cycle()
@@ -200,12 +165,7 @@ class Processor:
         await self.balancer.give_up(leases)
 
     async def _give_up_ended(self) -> None:
-        """Release each partition whose task has ended. Otherwise its lease would keep other
-        processors from reading the partition.
-
-        The next claim of the partition uses a higher epoch than the lease. If a commit of another
-        reader has fenced the task, the claim also uses a higher epoch than that commit.
-        """
+        """Release each partition whose task has ended. The next claim has a higher epoch."""
         ended = {p: held.reading.error for p, held in self.held.items()}
         errors = {p: error for p, error in ended.items() if error is not None}
         leases = [self.held[partition_id].lease for partition_id in errors]
@@ -221,8 +181,7 @@ class Processor:
         await self.balancer.run_tasks([reading.ended for reading in stopping])
 
     def _seconds_left(self, share: OwnedPartitions, lease: Ownership) -> float:
-        """The seconds for which the lease is still valid. If the store's clock was set back after
-        the lease was written, the lease counts as new."""
+        """How long the lease is valid. If the store's clock was set back, it counts as new."""
         lasts = self.balancer.times.expire_seconds
         age = (share.read_at - lease.modified_at).total_seconds()
         return min(lasts - age, lasts)
@@ -234,14 +193,13 @@ def _still_owned(lease: Ownership, share: OwnedPartitions, partition_id: str) ->
 
 
 ENDING_SECONDS_MAX = 20
-"""How long a task may take to end. After that time, the processor abandons the task. The task's old
-epoch prevents it from committing."""
+"""How long a task may take to end. An abandoned one cannot commit under its old epoch."""
 CLAIMING_SECONDS = 1.0
 """The pause between two cycles while there may be more to claim."""
 
 
 def processor_name() -> str:
-    """A unique name for each processor, which also shows operators where it runs."""
+    """A unique name, which also shows operators where the process runs."""
     return f"{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
 
 

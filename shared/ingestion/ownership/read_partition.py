@@ -1,6 +1,4 @@
-"""Reads one partition under one lease. Reading starts at the checkpoint, and starts there again
-after each failure.
-"""
+"""Reads one partition under one lease, from the checkpoint, again after each failure."""
 
 from __future__ import annotations
 
@@ -32,14 +30,7 @@ class PartitionReader:
 
     async def read(self, lease: Ownership) -> None:
         """Read until the task is cancelled. Raises Fenced and HubSilent, after which the partition
-        must be given up.
-
-        Any other error is reported and retried. This includes the error of a recreated hub: reading
-        continues without a restart once an operator has deleted the rows of its stream.
-
-        A batch that could not be committed is not kept in memory. It is read again from the
-        checkpoint, after a pause that grows until a batch succeeds.
-        """
+        must be given up. Any other error is reported and retried after a growing pause."""
         failures = 0
 
         async def deliver(events: Sequence[Event]) -> None:
@@ -69,8 +60,7 @@ REPEAT_SECONDS = 30.0
 
 @dataclass(slots=True)
 class RepeatedFailures:
-    """Suppresses repeated log lines: remembers the last text for each subject, and when it was
-    logged."""
+    """Suppresses repeated log lines, by subject."""
 
     _logged: dict[str, tuple[str, float]] = field(default_factory=dict)
 

@@ -4,29 +4,21 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
 
-from shared.ingestion.breaker.approval import known_fields
 from shared.ingestion.breaker.failure_window import TALLIES_KEPT, Tally
-from shared.ingestion.breaker.state import Breaker, BreakerMode, Probe
+from shared.ingestion.breaker.state import Breaker, BreakerMode
 from shared.ingestion.errors import RowUnreadable
-from shared.ingestion.store.rows import (
-    BREAKER,
-    REASON_LENGTH_MAX,
-    TALLY,
-    BreakerRow,
-    Put,
-    RowEngine,
-)
+from shared.ingestion.store.rows import BREAKER, TALLY, BreakerRow, Put, RowEngine
 from shared.values.measurements import MetricValue
 from shared.values.metering import Measurement, Meter, no_meter
 from shared.values.redaction import redacting
+from shared.values.row_values import checked, error_text, json_text
 
 PURGED_MAX, PURGES_MAX = 100, 20
 """How many old tallies are deleted at a time, and how often in a row."""
-TIMES = ("changed_at", "retry_at", "announce_at")
 LEVELS = {
     BreakerMode.CLOSED: 0,
     BreakerMode.HALF_OPEN: 1,
@@ -37,8 +29,7 @@ LEVELS = {
 
 @dataclass(frozen=True, slots=True)
 class BreakerSnapshot:
-    """A breaker's row as it was read. ``read_at`` is the store's time; ``version`` is the row's
-    ETag or version number, or None if there is no row yet."""
+    """A breaker's row as read, at the store's time; ``version`` is None if there is no row yet."""
 
     breaker: Breaker
     read_at: datetime
@@ -68,11 +59,8 @@ class BreakerStore:
         return BreakerSnapshot(breaker, page.read_at, page.first and page.first.version)
 
     async def replace(self, seen: BreakerSnapshot, breaker: Breaker) -> BreakerSnapshot:
-        """Write the row.
-
-        Raises RowChanged if the stored row no longer has ``seen.version``. The cause may also
-        be an earlier attempt of this same call that was written although its reply was lost.
-        """
+        """Write the row. Raises RowChanged if the stored row no longer has ``seen.version``,
+        perhaps because of an earlier attempt of this call whose reply was lost."""
         row = BreakerRow(str(breaker.mode), encode_breaker(breaker))
         new = await self._rows.write(self._place, [Put(BREAKER, row, seen.version)])
         assert new is not None
@@ -85,15 +73,12 @@ class BreakerStore:
         await self._purge(tally.bucket_start - TALLIES_KEPT)
 
     async def tallies(self, since: datetime) -> Sequence[Tally]:
-        """The rows of all instances whose bucket began at ``since`` or later, in any order. Rows
-        that are older than the newest bucket by more than ``TALLIES_KEPT`` may be gone.
-        """
+        """All instances' rows whose bucket began at ``since`` or later. Old ones may be gone."""
         page = await self._rows.read(TALLY, self._place, since=since)
         # Not every engine compares microseconds.
         return [row.value for row in page.rows if row.value.bucket_start >= since]
 
     async def _purge(self, before: datetime) -> None:
-        """Delete the tallies of all instances from before this time, once in a while."""
         if self._purged_before is not None and before < self._purged_before + TALLIES_KEPT:
             return
         self._purged_before = before
@@ -104,32 +89,19 @@ class BreakerStore:
 
 
 def encode_breaker(breaker: Breaker) -> str:
-    return json.dumps(asdict(breaker), default=datetime.isoformat)
+    return json_text(asdict(breaker))
 
 
 def decode_breaker(text: Any) -> Breaker:
-    """Parse the row. Raises RowUnreadable, after which an operator must decide what to do."""
+    """Parse the row. Raises RowUnreadable."""
     try:
-        return _breaker(text)
+        fields = json.loads(text)
+        breaker: Breaker = checked(Breaker, fields, "the breaker")
+        return replace(breaker, mode=BreakerMode(fields["mode"]))
     except (AttributeError, KeyError, TypeError, ValueError) as error:
-        reason = f"{type(error).__name__}: {error}"[:REASON_LENGTH_MAX]
         advice = "deploy the version that wrote it, or delete the row, which closes the breaker"
+        reason = error_text(error)
         raise RowUnreadable(f"the breaker's row cannot be read ({reason}); {advice}") from error
-
-
-def _breaker(text: Any) -> Breaker:
-    fields: dict[str, Any] = json.loads(text)
-    probe = fields["probe"]
-    if probe is not None:
-        until = datetime.fromisoformat(probe["until"])
-        probe = Probe(**{**known_fields(Probe, probe), "until": until})
-    times = {name: _time(fields[name]) for name in TIMES}
-    known = known_fields(Breaker, fields)
-    return Breaker(**{**known, **times, "mode": BreakerMode(fields["mode"]), "probe": probe})
-
-
-def _time(text: str | None) -> datetime | None:
-    return None if text is None else datetime.fromisoformat(text)
 
 
 def of_breaker(name: str, mode: BreakerMode) -> Iterator[Measurement]:

@@ -7,13 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 
-from shared.ingestion.errors import (
-    AccountingBroken,
-    CommitRefused,
-    Fenced,
-    RowChanged,
-    RowUnreadable,
-)
+from shared.ingestion.errors import AccountingBroken, Fenced, RowUnreadable
 from shared.ingestion.model import (
     Checkpoint,
     Commit,
@@ -47,20 +41,14 @@ from shared.values.metering import Measurement, Meter, no_meter
 
 NUMBER_MAX = 2**63 - 1
 WriteInTransaction = Callable[[Any, Stream, Sequence[Effect]], None]
-"""A function that writes further results of effects to the user's own tables. The function runs in
-the transaction that writes the outcomes of the events. So the outcomes and the user's rows are
-committed together, or not at all. The function must neither commit nor roll back. If the function
-raises an error, the transaction is rolled back, and the function is called for fewer effects.
-"""
+"""Writes further results of effects to the user's own tables, in the transaction that writes the
+outcomes of the events. It must neither commit nor roll back. If it raises an error, the transaction
+is rolled back, and the function is called for fewer effects."""
 
 
 @dataclass(frozen=True, slots=True)
 class StoredCheckpoint:
-    """A stream's checkpoint as it was read.
-
-    ``read_at`` is the store's time; ``version`` is the row's ETag or version number. Both the
-    checkpoint and its version are None if the stream has none yet.
-    """
+    """A checkpoint as read, at the store's time. It and its version are None if there is none."""
 
     checkpoint: Checkpoint | None
     read_at: datetime
@@ -69,12 +57,8 @@ class StoredCheckpoint:
 
 @dataclass(frozen=True, slots=True)
 class StoredMessage:
-    """A message that has not been sent yet. ``key`` is the store's name for its row, ``version``
-    the row's ETag or version number, and ``sequence`` the sequence number of its event.
-
-    ``waited`` is the time since it was committed or last taken over, by the store's clock.
-    ``taken`` is how often it was taken over.
-    """
+    """A message that has not been sent yet. ``waited`` is the time since it was committed or last
+    taken over, by the store's clock; ``taken`` is how often that was."""
 
     message: OutboxMessage
     key: Any
@@ -94,12 +78,8 @@ class StoredDeadLetter:
 
 
 class EventStore:
-    """Each stream's checkpoint, the outcomes of its events, and the messages to send.
-
-    ``write_in_transaction`` is called in the transaction of each commit and redrive that has
-    effects. ``limits`` are those of one transaction. All methods raise StoreUnavailable, after
-    which a write may have been made.
-    """
+    """Each stream's checkpoint, the outcomes of its events, and the messages to send. All methods
+    raise StoreUnavailable, after which a write may have been made."""
 
     def __init__(
         self,
@@ -123,23 +103,15 @@ class EventStore:
     async def commit(
         self, stream: Stream, saved: StoredCheckpoint, commit: Commit
     ) -> StoredCheckpoint:
-        """Write all of a commit or nothing, and return the checkpoint as it is stored then.
-
-        The checks are made in this order. Raises Fenced if ``saved`` has a higher epoch than the
-        commit, whatever the store contains by now; AccountingBroken if the commit has more rows
-        than ``limits`` allow; CommitRefused if the stored checkpoint no longer has
-        ``saved.version``; AccountingBroken if the row of an effect with a value, a message, a dead
-        letter or a gap exists already or occurs twice; RowRefused if the store can never take such
-        a row. Errors of the user's own tables are raised unchanged.
-
-        A client may repeat a request whose reply was lost. Then this call may raise CommitRefused
-        although it succeeded; ``commit_status`` compares the ``txid`` to find out.
-        """
+        """Write all of a commit or nothing, and return the checkpoint as it is stored then. Raises
+        Fenced if ``saved`` has a higher epoch; RowChanged if the checkpoint no longer has
+        ``saved.version``, perhaps because a repeated request wrote it; AccountingBroken if a row
+        exists, occurs twice or exceeds ``limits``; RowRefused if the store can never take one; and
+        errors of the user's tables."""
         check_epoch(saved.checkpoint, commit)
         check_rows(commit.rows, self.limits)
         writes = commit_writes(commit, saved.version)
-        refusal = f"{stream.key}: the checkpoint changed since it was read"
-        row = await self._write(stream, writes, refusal, commit.effects)
+        row = await self._write(stream, writes, commit.effects)
         assert row is not None
         self._meter(of_commit(stream, commit, row.written_at))
         return StoredCheckpoint(commit.checkpoint, row.written_at, row.version)
@@ -160,22 +132,16 @@ class EventStore:
         ]
 
     async def take(self, stream: Stream, messages: Sequence[StoredMessage]) -> None:
-        """Take over up to 100 messages from the process that has the lease on them.
-
-        Their waiting time starts anew. Raises CommitRefused if one of them was taken over or sent
-        since it was read. In that case no message is taken over, with one exception: if the client
-        repeated a request whose reply was lost, this call did take the messages over.
-        """
+        """Take over up to 100 messages, all or none, from another process. Raises RowChanged if one
+        was taken over or sent since it was read, perhaps by a repeated request."""
         writes = [
             Put(OUTBOX, _queued(each, each.taken + 1), each.version, ("taken",))
             for each in messages
         ]
-        refusal = f"{stream.key}: another instance took over or sent a message of the outbox"
-        await self._write(stream, writes, refusal)
+        await self._write(stream, writes)
 
     async def sent(self, stream: Stream, messages: Sequence[StoredMessage]) -> None:
-        """Delete messages that were sent. Messages that are already deleted, or are given twice,
-        are ignored."""
+        """Delete messages that were sent, also if some are deleted already or given twice."""
         await self._rows.delete(OUTBOX, stream.place, [_queued(each) for each in messages])
 
     async def mark_at_work(self, stream: Stream) -> None:
@@ -190,8 +156,7 @@ class EventStore:
     # --- dead letters and gaps ---
 
     async def streams(self) -> Sequence[Stream]:
-        """All streams that have a checkpoint or a dead letter, in the order of their keys. A stream
-        whose first commit failed may be among them."""
+        """All streams with a checkpoint or a dead letter, by key, and perhaps begun ones."""
         places = await self._rows.places(CHECKPOINT, DEAD)
         return sorted([Stream(*place) for place in places], key=lambda stream: stream.key)
 
@@ -202,22 +167,15 @@ class EventStore:
         limit: int,
         failed_since: datetime | None = None,
     ) -> Sequence[StoredDeadLetter]:
-        """The first ``limit`` dead letters with a number above ``after`` (None: from the start), in
-        the order of their numbers. With ``failed_since``, only those that failed at that time or
-        later; others are not even read.
-
-        A row that cannot be read is returned as a dead letter of the kind ``unreadable``, whose
-        error says why.
-        """
+        """The first dead letters above ``after``, by number, if they failed at ``failed_since`` or
+        later. One that cannot be read is of the kind ``unreadable``."""
         page = await self._rows.read(
             DEAD, stream.place, after=after, limit=limit, since=failed_since
         )
         return _letters(stream, page.rows)
 
     async def newest_dead_letters(self, stream: Stream, limit: int) -> Sequence[StoredDeadLetter]:
-        """The dead letters with the highest numbers, the highest first. The number of rows that are
-        read is bounded, however many dead letters there are.
-        """
+        """Those with the highest numbers, the highest first, read with few requests."""
         try:
             checkpoint = (await self.load(stream)).checkpoint
             within = (checkpoint.start, checkpoint.sequence) if checkpoint else (0, 0)
@@ -231,20 +189,14 @@ class EventStore:
         return next(iter(_letters(stream, page.rows)), None)
 
     async def redrive(self, stored: StoredDeadLetter, effect: Effect) -> None:
-        """Replace the dead letter by the effect and its messages, in one transaction.
-
-        Raises AccountingBroken if the effect has another number or does not fit into a transaction.
-        Raises CommitRefused if the row changed or is gone, so that of two concurrent redrives only
-        one succeeds. A client may also repeat a request whose reply was lost; then CommitRefused is
-        raised although the effect was written.
-        """
+        """Replace the dead letter by the effect and its messages. Raises AccountingBroken if the
+        effect has another number or does not fit, and RowChanged if the row changed or is gone."""
         check_number(stored.letter, effect)
         check_rows(1 + effect.rows, self.limits)
         await self._end(stored, [effect])
 
     async def remove(self, stored: StoredDeadLetter) -> None:
-        """Delete the dead letter permanently. Raises CommitRefused if the row changed or is
-        gone."""
+        """Delete the dead letter permanently. Raises RowChanged if the row changed or is gone."""
         await self._end(stored, [])
 
     async def gaps(
@@ -254,8 +206,7 @@ class EventStore:
         limit: int,
         found_since: datetime | None = None,
     ) -> Sequence[Gap]:
-        """The first ``limit`` gaps that begin above ``after`` (None: from the start), in the order
-        of their numbers. With ``found_since``, only gaps that were found at that time or later."""
+        """The first gaps above ``after``, by number, if found at ``found_since`` or later."""
         page = await self._rows.read(GAP, stream.place, after=after, limit=limit, since=found_since)
         return [row.value for row in page.rows]
 
@@ -266,41 +217,27 @@ class EventStore:
         return [row.value for row in (await self._rows.read(MARK, stream.place)).rows]
 
     async def put_mark(self, stream: Stream, mark: Mark) -> None:
-        """Write the mark, replacing one of the same time. Writing it again changes nothing. If two
-        marks have the same time, either may remain."""
+        """Write the mark, replacing one of the same time."""
         await self._rows.overwrite(MARK, stream.place, mark)
 
     async def remove_marks(self, stream: Stream, marks: Sequence[Mark]) -> None:
-        """Delete the marks. Marks that are already deleted, or are given twice, are ignored."""
+        """Delete the marks, also if some are deleted already or given twice."""
         await self._rows.delete(MARK, stream.place, marks)
 
     async def purge_effects(self, stream: Stream, up_to: int, limit: int) -> int:
-        """Remove the first ``limit`` effects up to and including that number, and return how many
-        were removed.
-
-        Nothing else is removed: unsent messages, dead letters and gaps stay.
-        """
+        """Remove the first ``limit`` effects up to and including that number; return how many."""
         return await self._rows.purge(EFFECT, stream.place, up_to, limit)
 
     async def _end(self, stored: StoredDeadLetter, effects: Sequence[Effect]) -> None:
-        """Delete the dead letter, and write the effects that replace it."""
-        name = f"{stored.stream.key}: {stored.letter.sequence}"
-        await self._write(
-            stored.stream,
-            [Remove(DEAD, stored.letter, stored.version), *effect_writes(effects)],
-            f"{name}: the dead letter was changed or removed",
-            effects,
-        )
+        writes = [Remove(DEAD, stored.letter, stored.version), *effect_writes(effects)]
+        await self._write(stored.stream, writes, effects)
 
     async def _write(
-        self, stream: Stream, writes: Sequence[Write], refusal: str, effects: Sequence[Effect] = ()
+        self, stream: Stream, writes: Sequence[Write], effects: Sequence[Effect] = ()
     ) -> Row[Any] | None:
         own = self._write_in_transaction
         also = (lambda connection: own(connection, stream, effects)) if own and effects else None
-        try:
-            return await self._rows.write(stream.place, writes, also)
-        except RowChanged as error:
-            raise CommitRefused(refusal) from error
+        return await self._rows.write(stream.place, writes, also)
 
 
 def commit_writes(commit: Commit, version: Any) -> list[Write]:

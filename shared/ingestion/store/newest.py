@@ -1,11 +1,6 @@
-"""Finds the last keys of a range, although Table Storage only reads a range from its start.
-
-The search goes through windows of numbers, from the end of the range backwards. If a window has too
-few keys, the search continues below it, in a wider window. If a window has more keys than a page,
-the service returns its first keys, and the search continues between these and the end of the
-window, in narrower windows. The number of requests is bounded for any length of the range and any
-number of keys.
-"""
+"""Finds the last keys of a range, although Table Storage reads only from its start: in windows of
+numbers from the end backwards, wider ones where there are few keys, narrower ones where there are
+more than a page. The number of requests is bounded for any range."""
 
 from __future__ import annotations
 
@@ -18,18 +13,12 @@ STEP = 8
 REQUESTS_MAX = 40
 
 Keys = Callable[[int, int | None, int], Awaitable[Sequence[str]]]
-"""Arguments: start, end, limit. Returns the first keys (``kind|number``) with numbers from start
-(inclusive) to end (exclusive; None: no end), at most as many as the limit.
-"""
+"""Returns the first keys (``kind|number``) from a start to an end (None: no end), up to a limit."""
 
 
 async def newest_keys(keys: Keys, first: int, last: int, limit: int) -> list[str]:
-    """The last keys with numbers from ``first`` on, in their order: at most ``limit``, which is at
-    most PAGE.
-
-    The search starts at ``last``, but also finds keys with higher numbers. If REQUESTS_MAX requests
-    are not enough, the result has only the last ones of these keys.
-    """
+    """The last keys from ``first`` on, in order: at most ``limit``, which is at most PAGE. Starts
+    at ``last``, but also finds higher numbers. After REQUESTS_MAX requests there may be fewer."""
     lower: Sequence[str] = ()
     upper: list[str] = []
     floor, end, width, crowds = first, None, PAGE, 0
@@ -51,11 +40,8 @@ async def newest_keys(keys: Keys, first: int, last: int, limit: int) -> list[str
 
 
 def _width(unread: int, crowds: int) -> int:
-    """The width of the next window, after ``crowds`` windows in a row with more keys than a page.
-
-    Two such windows in a row are rare. After at most one such window, the next window covers all
-    unread numbers except an eighth. After each further one, the next window is narrower.
-    """
+    """The width of the next window: all unread numbers except an eighth, but less after several
+    ``crowds``, windows in a row with more keys than a page."""
     share = unread - unread // STEP if crowds < 2 else unread // STEP ** (crowds - 1)
     return max(share, PAGE)
 

@@ -18,12 +18,8 @@ class OwnershipSnapshot:
 
 
 class OwnershipStore:
-    """The ownership rows of one hub and consumer group, whatever the case of their names. They are
-    changed by conditional writes. A version is the place of a row, and the row's version.
-
-    Earlier versions wrote the names of hub and consumer group in the case of the settings; rows
-    that exist keep their place.
-    """
+    """The ownership rows of one hub and consumer group. A version is the place of a row, and the
+    row's version. Rows that an earlier version wrote in another case keep their place."""
 
     def __init__(self, rows: RowEngine, namespace: str, hub: str, consumer_group: str) -> None:
         self._rows = rows
@@ -31,8 +27,7 @@ class OwnershipStore:
         self.close = rows.close
 
     async def owners(self) -> OwnershipSnapshot:
-        """All rows, in any order. A partition has several rows if earlier versions wrote them under
-        names that differ by case. Raises StoreUnavailable."""
+        """All rows; several of a partition if earlier versions wrote names that differ by case."""
         stored = await self._rows.places(OWNER)
         same = {place for place in stored if _in_one_case(place) == self._place}
         pages = [(place, await self._rows.read(OWNER, place)) for place in {self._place, *same}]
@@ -40,11 +35,8 @@ class OwnershipStore:
         return OwnershipSnapshot(found, pages[-1][1].read_at)
 
     async def write(self, claim: OwnershipClaim) -> Ownership:
-        """Write the row as claimed, with the store's time, and return the new row.
-
-        Raises RowChanged if the row no longer has the expected version, and StoreUnavailable. In
-        both cases, if a reply was lost, the claim may have been written, as the row then shows.
-        """
+        """Write the row as claimed, and return it with the store's time. Raises StoreUnavailable,
+        and RowChanged, also if a repeated request wrote the claim, as the row then shows."""
         place, version = claim.expected_version or (self._place, None)
         row = OwnerRow(claim.partition_id, claim.owner, claim.epoch, claim.reason)
         new = await self._rows.write(place, [Put(OWNER, row, version)])

@@ -1,8 +1,5 @@
-"""The rows that ingestion stores, and what it needs from an engine that keeps them.
-
-An engine is Table Storage, a SQL database, or the memory of a test. It knows rows and transactions.
-What the rows mean is in the modules beside this one.
-"""
+"""The rows that ingestion stores, and what it needs from an engine that keeps them: Table Storage,
+a SQL database, or the memory of a test. An engine knows rows and transactions only."""
 
 from __future__ import annotations
 
@@ -26,8 +23,7 @@ from shared.ingestion.model import (
 
 V = TypeVar("V")
 Place = tuple[str, ...]
-"""The names of what the rows of one transaction belong to: a stream, a consumer group, or a
-breaker."""
+"""What the rows of one transaction belong to: a stream, a consumer group, or a breaker."""
 REASON_LENGTH_MAX = 300
 """Maximum length of a reason. Longer reasons are cut, because an error may quote a whole row."""
 log = logging.getLogger(__name__)
@@ -71,11 +67,8 @@ class BrokenRow:
 @dataclass(frozen=True, slots=True)
 class Kind(Generic[V]):
     """A kind of row: the class of its values, and the fields that identify a row in its place.
-
-    ``optional`` names the fields that may be missing: they have no value, or an older version did
-    not write them. ``since`` is the time by which rows can be selected. ``instead`` returns what is
-    shown for a row that cannot be read, or None to leave it out, or raises RowUnreadable.
-    """
+    ``since`` is the time by which rows are selected. ``instead`` returns what is shown for a row
+    that cannot be read, or None to leave it out, or raises RowUnreadable."""
 
     name: str
     of: type[V]
@@ -84,11 +77,10 @@ class Kind(Generic[V]):
     optional: tuple[str, ...] = ()
     since: str = ""
     only: tuple[str, ...] = ()
-    """The fields that are stored. Empty means all fields of the class."""
+    """The fields that are stored. Empty means all."""
 
     @property
     def types(self) -> dict[str, Any]:
-        """The types of the stored fields."""
         hints = get_type_hints(self.of)
         return {name: hints[name] for name in self.only or hints}
 
@@ -98,8 +90,7 @@ class Kind(Generic[V]):
     def value_of(
         self, names: Sequence[str], field: Callable[[str], Any], where: str, at: datetime
     ) -> V | None:
-        """The value whose fields the engine reads with ``field``, which raises KeyError for one
-        that is missing. ``where`` says which row it is."""
+        """The value of the fields that ``field`` returns. It raises KeyError for a missing one."""
         known: dict[str, Any] = {}
         problem: Exception | None = None
         for name in names:
@@ -125,7 +116,7 @@ def _refusing(advice: str) -> Callable[[BrokenRow], None]:
 
 
 def _left_out(action: str, level: int = logging.WARNING, advice: str = "") -> Any:
-    """Leaves the row out, so that only the row itself is affected. It is logged."""
+    """Leaves out and logs the row, so that it affects no other."""
 
     def leave_out(row: BrokenRow) -> None:
         log.log(level, "[%s] %s%s", action, row.reason, advice)
@@ -201,8 +192,7 @@ KINDS = (CHECKPOINT, WORKING, DEAD, EFFECT, GAP, MARK, OUTBOX, OWNER, BREAKER, T
 
 @dataclass(frozen=True, slots=True)
 class CommitLimits:
-    """The limits of one transaction. Table Storage takes 100 rows, less than 4 MiB, and 1 MiB per
-    row."""
+    """The limits of a transaction. Table Storage takes 100 rows, under 4 MiB, 1 MiB a row."""
 
     rows_max: int = 100
     size_bytes_max: int = 3_500_000
@@ -215,8 +205,7 @@ class CommitLimits:
 
 
 class Row(NamedTuple, Generic[V]):
-    """A row as it was read. Only the engine understands ``version``. ``written_at`` is when it was
-    last written, for the kinds whose readers ask for it."""
+    """A row as it was read. Only the engine understands ``version``."""
 
     value: V
     version: Any
@@ -237,8 +226,7 @@ class RowPage(Generic[V]):
 
 @dataclass(frozen=True, slots=True)
 class Put:
-    """Write a row if it still has the version; None: if there is none yet. ``only`` names the
-    fields that change; empty means all."""
+    """Write a row, or ``only`` some fields, if it still has the version (None: is absent)."""
 
     kind: Kind[Any]
     value: Any
@@ -284,15 +272,13 @@ class RowEngine(Protocol):
         limit: int | None = None,
         since: datetime | None = None,
     ) -> RowPage[V]:
-        """The row of this key, or the first rows with a number above ``after``. With ``since``,
-        only rows of that time or later; others are not even read."""
+        """The row of this key, or the first rows above ``after``, of ``since`` or later."""
         ...
 
     async def newest(
         self, kind: Kind[V], place: Place, limit: int, within: tuple[int, int]
     ) -> RowPage[V]:
-        """The rows with the highest numbers, highest first. ``within`` is where most numbers are.
-        The number of rows that are read is bounded."""
+        """The rows with the highest numbers, highest first. Most numbers are ``within``."""
         ...
 
     async def places(self, *kinds: Kind[Any]) -> Sequence[Place]:
@@ -302,12 +288,9 @@ class RowEngine(Protocol):
     async def write(
         self, place: Place, writes: Sequence[Write], also: Callable[[Any], None] | None = None
     ) -> Row[Any] | None:
-        """Do all or nothing, and return the row of the first Put as it is stored then.
-
-        Raises RowChanged if a row of a Put or Remove is not as given; AccountingBroken if a row of
-        an Insert exists or occurs twice; RowRefused if the engine can never take a row. ``also`` is
-        called with the transaction, and may do more in it; its errors are raised unchanged.
-        """
+        """Do all or nothing, and return the first Put's row as stored. Raises RowChanged,
+        AccountingBroken if a row to insert exists or occurs twice, and RowRefused if the engine
+        never takes a row. ``also`` may do more, whose errors are raised unchanged."""
         ...
 
     async def overwrite(self, kind: Kind[V], place: Place, value: V) -> None:
@@ -319,8 +302,7 @@ class RowEngine(Protocol):
         ...
 
     async def purge(self, kind: Kind[Any], place: Place, up_to: Any, limit: int) -> int:
-        """Delete the first ``limit`` rows up to and including this number or time; return how
-        many."""
+        """Delete the first ``limit`` rows up to and including a number or time; return how many."""
         ...
 
     async def close(self) -> None: ...

@@ -6,24 +6,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
 from enum import StrEnum
-from functools import cache, lru_cache
+from functools import cache
 from itertools import chain
-from operator import attrgetter
 from typing import Any, Generic
 
-from sqlalchemy import (
-    Connection,
-    Dialect,
-    Table,
-    bindparam,
-    delete,
-    insert,
-    select,
-    union,
-    update,
-)
+from sqlalchemy import Connection, Table, bindparam, delete, insert, select, union, update
 from sqlalchemy.exc import DataError, IntegrityError
-from sqlalchemy.sql.compiler import SQLCompiler
 
 from shared.ingestion.errors import AccountingBroken, RowChanged, RowRefused
 from shared.ingestion.store import sql_schema as schema
@@ -41,7 +29,7 @@ from shared.ingestion.store.rows import (
     Write,
 )
 from shared.ingestion.store.sql_engine import Sql
-from shared.ingestion.store.sql_schema import UtcTime, server_now
+from shared.ingestion.store.sql_schema import server_now
 from shared.values.redaction import redacting
 
 TABLES: Mapping[str, tuple[Table, tuple[str, ...], str]] = {
@@ -56,14 +44,9 @@ TABLES: Mapping[str, tuple[Table, tuple[str, ...], str]] = {
     "state": (schema.breakers, ("version",), ""),
     "tally": (schema.tallies, (), ""),
 }
-"""For each kind: its table, the columns that together are a row's version, and the column with the
-database's time of the last write."""
+"""A kind's table, its columns that form a row's version, and that of the time of the last write."""
 COUNTED = ("version",)
 """The column that counts how often a row was written."""
-SQLITE_ROWS = 100
-"""The number of rows in one statement. SQLite executes the statement without returning to Python
-between two rows.
-"""
 
 
 class KindTable(Generic[V]):
@@ -97,9 +80,7 @@ class KindTable(Generic[V]):
         self.overwrite = change.where(*this)
         self.remove = delete(self.table).where(*unchanged)
         self.delete = delete(self.table).where(*this)
-        given = [name for name in self.types if columns[name].server_default is None]
-        self.values_of: Any = attrgetter(*given) if given else tuple
-        self.is_plain = not any(isinstance(columns[name].type, UtcTime) for name in given)
+        self.nulls = dict.fromkeys(name for name in kind.optional if columns[name].nullable)
 
     def where(self, place: Place, key: Iterable[Any] = ()) -> dict[str, Any]:
         pairs = chain(zip(self.names, place, strict=True), zip(self.kind.key, key, strict=False))
@@ -109,7 +90,7 @@ class KindTable(Generic[V]):
         return {f"g_{name}": each for name, each in zip(self.guard, version, strict=True)}
 
     def columns(self, value: V, only: Iterable[str] = ()) -> dict[str, Any]:
-        """The columns of a value that are not NULL, all or those that are named."""
+        """The columns of a value that are not NULL, all or the named ones."""
         columns = {name: getattr(value, name) for name in only or self.types}
         for name in self.enums.keys() & columns.keys():
             columns[name] = str(columns[name])
@@ -265,14 +246,14 @@ def _put(connection: Connection, of: KindTable[Any], place: Place, put: Put) -> 
         where = {**of.where(place, of.kind.key_of(put.value)), **of.guards(put.version)}
         at = connection.execute(of.change, {**changed, **where}).scalar_one_or_none()
     if at is None:
-        raise RowChanged(of.table.name)
+        raise RowChanged(f"{'|'.join(place)}: {of.kind.name}")
     return Row(put.value, tuple([columns[name] for name in of.guard]), at)
 
 
 def _remove(connection: Connection, of: KindTable[Any], place: Place, remove: Remove) -> None:
     where = {**of.where(place, of.kind.key_of(remove.value)), **of.guards(remove.version)}
     if connection.execute(of.remove, where).rowcount != 1:
-        raise RowChanged(of.table.name)
+        raise RowChanged(f"{'|'.join(place)}: {of.kind.name}")
 
 
 def _insert(
@@ -281,64 +262,9 @@ def _insert(
     if not values:
         return
     try:
-        if of.is_plain:
-            insert_plain(connection, of.table, place, list(map(of.values_of, values)))
-        else:
-            names = of.place(place)
-            nulls = dict.fromkeys(of.kind.optional)
-            rows = [{**names, **nulls, **of.columns(each)} for each in values]
-            connection.execute(of.insert, rows)
+        same = {**of.place(place), **of.nulls}
+        connection.execute(of.insert, [{**same, **of.columns(each)} for each in values])
     except IntegrityError as error:
         raise AccountingBroken(str(error.orig)) from error
     except DataError as error:
         raise RowRefused(str(error.orig)) from error
-
-
-def insert_plain(
-    connection: Connection, table: Table, place: Place, rows: Sequence[tuple[Any, ...]]
-) -> None:
-    """Insert rows of numbers and text, given as the values of the columns after the place's names.
-
-    The rows go straight to the driver, which takes at most half the time of SQLAlchemy's insert.
-    """
-    if connection.dialect.name == "sqlite":
-        for start in range(0, len(rows), SQLITE_ROWS):
-            part = rows[start : start + SQLITE_ROWS]
-            text = _sqlite_text(table, connection.dialect, len(part))
-            connection.exec_driver_sql(text, (*place, *chain.from_iterable(part)))
-        return
-    text, keys = _insert_text(table, connection.dialect)
-    each = [(*place, *row) for row in rows]
-    values: Any = each if keys is None else [dict(zip(keys, row, strict=True)) for row in each]
-    connection.exec_driver_sql(text, values)
-
-
-@lru_cache
-def _insert_text(table: Table, dialect: Dialect) -> tuple[str, Sequence[str] | None]:
-    """The statement, and the names of its parameters (None if they are positional)."""
-    keys = _given(table)
-    compiled = insert(table).compile(dialect=dialect, column_keys=keys)
-    by_order = isinstance(compiled, SQLCompiler) and compiled.positiontup is not None
-    return str(compiled), None if by_order else keys
-
-
-def _given(table: Table) -> list[str]:
-    """The columns without a default in the database."""
-    return [name for name, column in table.c.items() if column.server_default is None]
-
-
-@lru_cache(maxsize=4 * SQLITE_ROWS)
-def _sqlite_text(table: Table, dialect: Dialect, rows: int) -> str:
-    """The statement that inserts ``rows`` rows, which share the parameters with the place's
-    names."""
-    head = _insert_text(table, dialect)[0].partition(" VALUES ")[0]
-    names = len(schema.NAMES)
-    shared = ", ".join([f"?{number}" for number in range(1, names + 1)])
-    own = len(_given(table)) - names
-    values = ", ".join(
-        [
-            f"({shared}, {', '.join([f'?{first + n}' for n in range(own)])})"
-            for first in range(names + 1, names + 1 + rows * own, own)
-        ]
-    )
-    return f"{head} VALUES {values}"

@@ -1,9 +1,5 @@
-"""Runs transactions on a SQL database in threads, and translates the database's errors.
-
-SQLite runs in this process with a write-ahead log, so readers and the one writer do not wait for
-each other. If the machine crashes, SQLite may lose its last transactions, but it never loses only a
-part of one.
-"""
+"""Runs transactions on a SQL database in threads, and translates the database's errors. SQLite uses
+a write-ahead log; a crash of the machine may lose its last transactions."""
 
 from __future__ import annotations
 
@@ -11,11 +7,8 @@ import asyncio
 import re
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from contextvars import copy_context
-from functools import partial
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from sqlalchemy import (
     URL,
@@ -54,89 +47,54 @@ REFUSED_STATES = ("28000", "28P01", "42501")
 REFUSED_TEXTS = re.compile(
     r"\'28000\'|\((18456|229|230|262|916)\)|(password authentication|permission) (failed|denied)"
 )
-"""What the errors say whose class and attributes do not tell: SQL Server has error numbers, and
-PostgreSQL sends no SQLSTATE for a connection that it refuses.
-"""
+"""What the errors say whose class and attributes do not tell, of SQL Server and of PostgreSQL."""
 REFUSED_ADVICE = (
     "Check the login in IngestionDatabaseUrl, and grant it the rights to read, write, create and "
     "alter tables"
 )
 RECYCLE_SECONDS = 1500
-"""Seconds after which a connection is replaced: fewer than 30 minutes, after which Azure SQL drops
-an idle connection.
-"""
-
-
-class BlockingRunner(Protocol):
-    """Runs blocking work without blocking the event loop."""
-
-    async def __call__(self, work: Callable[[], T], /) -> T: ...
-
-
-class OneThread:
-    """Runs one piece of work after the other, in one thread.
-
-    SQLite allows one writer at a time. Writers of this process queue here, because in SQLite itself
-    they would have to poll, with growing pauses.
-    """
-
-    def __init__(self) -> None:
-        self._executor = ThreadPoolExecutor(1, thread_name_prefix="sqlite-writer")
-
-    async def __call__(self, work: Callable[[], T]) -> T:
-        loop, context = asyncio.get_running_loop(), copy_context()
-        return await loop.run_in_executor(self._executor, partial(context.run, work))
-
-    def close(self) -> None:
-        """Accept no further work. Work that has begun is finished."""
-        self._executor.shutdown(wait=False)
+"""Azure SQL drops an idle connection after 30 minutes."""
 
 
 @redacting
 class Sql:
-    """A database with the tables of all ``metadata``.
+    """A database. Before the first use, missing tables are created and missing columns added."""
 
-    Before the first use, missing tables are created, and columns that an older version of the app
-    did not create are added.
-    """
-
-    def __init__(self, url: str, *metadata: MetaData, run: BlockingRunner | None = None) -> None:
+    def __init__(self, url: str, *metadata: MetaData) -> None:
         self.engine = _engine(url)
         self._metadata = metadata
-        self._run: BlockingRunner = run or asyncio.to_thread
-        self._one_thread = OneThread()
-        is_sqlite = self.engine.dialect.name == "sqlite"
-        self._run_writing = run or (self._one_thread if is_sqlite else asyncio.to_thread)
         self._reading = _reading(self.engine)
-        # An in-memory database has only one connection, on which transactions must not interleave.
-        has_one_connection = isinstance(self.engine.pool, StaticPool)
-        self._exclusive: AbstractContextManager[Any] = (
-            threading.Lock() if has_one_connection else nullcontext()
-        )
+        # SQLite has one writer at a time. An in-memory database has only one connection.
+        is_sqlite, in_memory = _is_sqlite(self.engine), isinstance(self.engine.pool, StaticPool)
+        self._write_turn = threading.Lock() if is_sqlite else nullcontext()
+        self._read_turn = self._write_turn if in_memory else nullcontext()
         self._has_tables = False
         self._creating = threading.Lock()
 
     async def read(self, work: Callable[[Connection], T]) -> T:
         """Run ``work`` outside of a transaction and return its result. Raises StoreUnavailable."""
-        return await self._run(lambda: self._work(self._reading, work, "reading from"))
+        turn = self._read_turn
+        return await asyncio.to_thread(self._work, self._reading, turn, work, "reading from")
 
     async def write(self, work: Callable[[Connection], T]) -> T:
-        """Run ``work`` in one transaction and return its result.
-
-        If the work raises, the transaction is rolled back and the error is raised. Also raises
-        StoreUnavailable.
-        """
-        return await self._run_writing(lambda: self._work(self.engine, work, "writing to"))
+        """Run ``work`` in a transaction, which its error rolls back. Raises StoreUnavailable."""
+        turn = self._write_turn
+        return await asyncio.to_thread(self._work, self.engine, turn, work, "writing to")
 
     async def close(self) -> None:
-        self._one_thread.close()
-        await self._run(self.engine.dispose)
+        await asyncio.to_thread(self.engine.dispose)
 
-    def _work(self, engine: Engine, work: Callable[[Connection], T], doing: str) -> T:
+    def _work(
+        self,
+        engine: Engine,
+        turn: AbstractContextManager[Any],
+        work: Callable[[Connection], T],
+        doing: str,
+    ) -> T:
         place = place_of(engine.url)
         with store_errors(f"creating the tables in {place} failed"):
             self._create_once()
-        with store_errors(f"{doing} {place} failed"), self._exclusive, engine.begin() as connection:
+        with store_errors(f"{doing} {place} failed"), turn, engine.begin() as connection:
             return work(connection)
 
     def _create_once(self) -> None:
@@ -170,10 +128,8 @@ def place_of(url: URL) -> str:
 
 @contextmanager
 def store_errors(what: str) -> Iterator[None]:
-    """Raises the database's errors as StoreUnavailable, with its message but no values.
-
-    ``what`` begins the message. An error that blames the input is raised unchanged.
-    """
+    """Raises the database's errors as StoreUnavailable, whose message ``what`` begins, without
+    values. An error that blames the input is raised unchanged."""
     try:
         yield
     except DBAPIError as error:
@@ -186,7 +142,6 @@ def store_errors(what: str) -> Iterator[None]:
 
 
 def _is_refusal(error: DBAPIError) -> bool:
-    """Whether the database refused the login, or the login lacks a right."""
     text, state = str(error.orig), str(getattr(error.orig, "sqlstate", None) or "")
     return state in REFUSED_STATES or REFUSED_TEXTS.search(text) is not None
 
@@ -211,9 +166,13 @@ def _engine(url: str) -> Engine:
     return engine
 
 
+def _is_sqlite(engine: Engine) -> bool:
+    return engine.dialect.name == "sqlite"
+
+
 def _reading(engine: Engine) -> Engine:
     """An engine for reads, which need no transaction. In SQLite they must not lock out writers."""
-    if engine.dialect.name == "sqlite":
+    if _is_sqlite(engine):
         return engine.execution_options(reading=True)
     return engine.execution_options(isolation_level="AUTOCOMMIT")
 
@@ -225,8 +184,7 @@ def _prepare_sqlite(connection: Any, _record: object) -> None:
 
 
 def _begin_sqlite(connection: Connection) -> None:
-    """Take the write lock when the transaction begins. SQLite lets a transaction that began with a
-    read fail at its first write, instead of waiting for the lock."""
+    """Take the write lock at once: a transaction that begins with a read cannot write later."""
     if not connection.get_execution_options().get("reading"):
         connection.exec_driver_sql("BEGIN IMMEDIATE")
 
@@ -254,17 +212,13 @@ def _add_to(connection: Connection, table: Table, added: Sequence[Column[Any]]) 
 
 
 def statement(dialect: Dialect, table: Table, column: Column[Any]) -> str:
-    """The statement that adds a column. It omits the word COLUMN, which SQL Server rejects
-    there."""
+    """The statement that adds a column, without the word COLUMN, which SQL Server rejects."""
     name = dialect.identifier_preparer.format_table(table)
     return f"ALTER TABLE {name} ADD {CreateColumn(column).compile(dialect=dialect)}"
 
 
 def _rebuild(connection: Connection, table: Table, kept: Sequence[Column[Any]]) -> None:
-    """Create the table again and copy its rows. SQLite cannot add a column whose default is the
-    current time. If copying fails, the transaction undoes it, because SQLite's transactions cover
-    changes of tables.
-    """
+    """Create the table again, as SQLite cannot add a column whose default is the current time."""
     prepare = connection.dialect.identifier_preparer
     name, old = prepare.format_table(table), prepare.quote(f"{table.name}_old")
     columns = ", ".join([prepare.quote(column.name) for column in kept])

@@ -1,9 +1,4 @@
-"""The tables of ingestion in a SQL database.
-
-The keys of rows contain the four names of a stream, so that one database can serve several hubs and
-consumer groups. The key of a dead letter also contains its sequence number. Times are UTC. Versions
-count how often a row was written.
-"""
+"""The tables of ingestion in SQL. Times are UTC; a version counts how often a row was written."""
 
 from __future__ import annotations
 

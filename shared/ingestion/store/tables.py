@@ -1,10 +1,7 @@
-"""The rows of ingestion in Table Storage: keys, properties, and transactions.
-
-The PartitionKey is the place. RowKeys are ``!checkpoint``, ``!working`` or ``!state``, the kind and
-the fields of its key, as in ``outbox|<number>|<position>``, or the id of a partition for its owner.
-Numbers are padded, so that keys sort like them. The partition ``!streams`` has a row for each
-stream.
-"""
+"""The rows of ingestion in Table Storage. The PartitionKey is the place. RowKeys are
+``!checkpoint``, ``!working`` or ``!state``, the kind and its key, as in
+``outbox|<number>|<position>``, padded to sort like numbers, or the id of a partition for its owner.
+``!streams`` has a row for each stream."""
 
 from __future__ import annotations
 
@@ -53,13 +50,13 @@ EVENTS = "Ingestion"
 STREAMS = "!streams"
 STREAM_NAMES = ("namespace", "hub", "consumer_group", "partition_id")
 NOT_RETRYABLE = (400, 413)
-"""HTTP statuses of a request that is malformed or too large. A retry would not help."""
+"""HTTP statuses of a request that is malformed or too large."""
 SHORT = ("attempts", "taken")
 """Whole numbers with 32 bits. All others have 64."""
 LONG = ("value", "body", "error")
 """Texts and bytes of any length, which may be split into several properties."""
 KEY_ONLY = (EFFECT, OUTBOX)
-"""The kinds whose rows have the fields of the key only in the RowKey."""
+"""The kinds whose key is in the RowKey only."""
 IN_KEYS: Mapping[str, Callable[[Any], str]] = {
     "position": "{:04d}".format,
     "at": lambda at: _number((at - LONG_AGO) // timedelta(microseconds=1)),
@@ -71,8 +68,7 @@ log = logging.getLogger(__name__)
 
 @redacting
 class TableRows:
-    """See RowEngine. A version is an ETag. Times are the ``Date`` headers of the service's
-    responses, and the ``Timestamp`` that the service sets on each write of a row."""
+    """See RowEngine. A version is an ETag; times are those of responses and ``Timestamp``."""
 
     limits = CommitLimits()
 
@@ -185,8 +181,7 @@ def _table_name(kind: Kind[Any]) -> str:
 
 
 def _listing(partition: str, place: Place) -> TableRow:
-    """The row of a stream that is written before its first commit, so that ``places`` finds each
-    stream with rows."""
+    """The row written before a stream's first commit, by which ``places`` finds the stream."""
     names = dict(zip(STREAM_NAMES, place, strict=True))
     return {"PartitionKey": STREAMS, "RowKey": partition, **names}
 
@@ -224,16 +219,13 @@ async def _cause(
         version = current.metadata["etag"] if current is not None else None
         if version == first.version:
             return AccountingBroken(f"{row['PartitionKey']}: {conflict}")
-    return RowChanged(row["RowKey"])
+    return RowChanged(f"{row['PartitionKey']}: {row['RowKey']}")
 
 
 @contextmanager
 def store_errors(what: str) -> Iterator[None]:
     """Raises the client's errors as StoreUnavailable, or as RowRefused if a retry is useless, or as
-    AccountingBroken for a row that occurs twice.
-
-    ``what`` begins the message: the place or table concerned.
-    """
+    AccountingBroken for a row that occurs twice."""
     try:
         yield
     except HttpResponseError as error:

@@ -11,12 +11,12 @@ from datetime import datetime
 from typing import Any
 
 from shared.settings.connections import StorageConnection
-from shared.storage.row_values import properties, value_of, zoned
 from shared.storage.tables import RowConflict, Table, key
 from shared.trends.datasets.claims import Claim
 from shared.trends.datasets.errors import ClaimTaken, ClaimUnreadable
 from shared.trends.datasets.processing import DatasetWork
 from shared.values.redaction import redacting
+from shared.values.row_values import properties, value_of, zoned
 
 TABLE_NAME = "Claims"
 TAKES_MAX = 3

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from local.twins.autoscaling import MemoryCapacityControl, MemoryReader, MemoryStateStore
 from shared.autoscaling import ManualChange, Mode, ServiceBusQueue, Throughput
 from shared.autoscaling.deciding.decide import EntryKind, LogEntry
+from shared.autoscaling.deciding.stretches import course_of
 from shared.autoscaling.declaring import CapacityTarget
 from shared.autoscaling.errors import (
     BadMessage,
@@ -407,7 +408,7 @@ async def test_the_desired_capacity_is_that_of_the_pending_action_until_it_ends(
     await world.load([200, 50, 50, 50, 50, 50, 50, 200])
     lines = [e for e in await world.store.log("plan-1", 1000, since) if e.metric]
     assert {(e.current, e.desired) for e in lines} == {(2, 3)}
-    assert {point["desired"] for point in presenting.points(lines, 60)} == {3}
+    assert {point["desired"] for point in presenting.points(course_of(lines), 60)} == {3}
     assert [e.applies for e in lines].count(True) == 1
     world.control.error = CapacityRefused("403 forbidden")
     await world.scale(action)

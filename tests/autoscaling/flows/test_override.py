@@ -16,7 +16,7 @@ from shared.autoscaling.flows import check_connections as connected
 from shared.autoscaling.flows import override as control
 from shared.autoscaling.flows import preview, scaling_logic, status
 from shared.autoscaling.operating.overrides import Change, described, duration
-from shared.autoscaling.operating.permissions import NEEDED, Grant, grants, lacking
+from shared.autoscaling.plans.permissions import NEEDED, Permission, not_granted
 from shared.autoscaling.ports import Snapshot
 from shared.autoscaling.state import Override
 from shared.values.measurements import CAPACITY_METRIC
@@ -208,11 +208,18 @@ async def test_all_sources_and_permissions_are_checked_even_if_one_check_fails()
     assert any("lacks a/write" in check["told"] for check in checks)
 
 
-def test_permissions_are_evaluated_as_azure_does() -> None:
-    assert lacking([Grant(("*",))]) == []
-    assert lacking([Grant(("microsoft.web/serverfarms/*",))]) == []
-    assert lacking([Grant(("*/read",))]) == ["Microsoft.Web/serverfarms/write"]
-    assert lacking([Grant(("*",), ("Microsoft.Web/serverfarms/write",))]) == [NEEDED[1]]
-    excluded_by_one = [Grant(("*",), ("*/write",)), Grant(("Microsoft.Web/*",))]
-    assert lacking(excluded_by_one) == []
-    assert lacking(grants([{"actions": ["Microsoft.Web/sites/*"], "notActions": []}])) == [*NEEDED]
+@pytest.mark.parametrize(
+    ("granted", "lacking"),
+    [
+        ([{"actions": ["*"]}], []),
+        ([{"actions": ["microsoft.web/serverfarms/*"]}], []),
+        ([{"actions": ["*/read"]}], [NEEDED[1]]),
+        ([{"actions": ["*"], "notActions": [NEEDED[1]]}], [NEEDED[1]]),
+        ([{"actions": ["*"], "notActions": ["*/write"]}, {"actions": ["Microsoft.Web/*"]}], []),
+        ([{"actions": ["Microsoft.Web/sites/*"], "notActions": []}], [*NEEDED]),
+    ],
+)
+def test_permissions_are_evaluated_as_azure_does(
+    granted: list[Permission], lacking: list[str]
+) -> None:
+    assert not_granted(granted) == lacking

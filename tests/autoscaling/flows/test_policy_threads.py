@@ -247,25 +247,6 @@ async def test_only_a_change_or_a_preview_asks_the_policy_for_alternatives() -> 
     assert changed.counterfactual.startswith("would have stayed at backlog < ")
 
 
-async def test_a_thread_decides_again_unless_its_policy_blocks(blocking: Blocking) -> None:
-    seen = list[int]()
-
-    def noting(_: Observation) -> Recommendation:
-        seen.append(threading.get_ident())
-        return Recommendation(2, "noted")
-
-    world = World(resource(policy=noting), resource("plan-2", policy=blocking))
-    await world.tick()
-    blocked = asyncio.create_task(world.tick("plan-2"))
-    await asyncio.to_thread(blocking.called.wait)
-    for _ in range(3):
-        await world.tick()
-    assert len(set(seen[1:])) == 1, "an answered call leaves its thread to the next"
-    assert not blocked.done()
-    blocking.released.set()
-    await blocked
-
-
 async def test_a_policy_that_blocks_on_other_values_loses_only_the_explanation(
     blocking: Blocking,
 ) -> None:

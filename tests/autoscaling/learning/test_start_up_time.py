@@ -95,7 +95,7 @@ def test_settings_come_before_counts_and_counts_before_the_backlog(
         ((BY_COUNT, 40, 40, 0.004), "40 a minute, counted ± under 1%"),
         ((BY_COUNT, 40, 30, 0.25), "40 a minute, counted ± 25%"),  # a quarter is sure enough
         ((BY_COUNT, 40, 30, 0.26), "40 a minute, counted ± 26%, not sure yet"),
-        ((BY_COUNT, 35_742, 20_000, 0.3), "35,700 a minute, counted ± 30%, not sure yet"),
+        ((BY_COUNT, 35_742, 20_000, 0.3), "35,740 a minute, counted ± 30%, not sure yet"),
     ],
 )
 def test_an_estimate_names_its_source_and_its_uncertainty(estimate: Any, told: str) -> None:

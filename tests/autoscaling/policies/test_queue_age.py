@@ -138,7 +138,7 @@ def test_items_that_are_finished_in_chunks_do_not_overrate_the_arrivals(
 
 # --- out, in, hold ---
 
-HOLDING = "holding: the backlog is neither late nor empty"
+HOLDING = "holding: oldest about "
 BUSY = "holding: the last instance has enough to do"
 RUNS_EMPTY = "the queue runs empty"
 TRIES = "the queue was empty for 29 min at 2 instances: trying 1"
@@ -186,7 +186,11 @@ STATES: dict[str, tuple[Observation, int, str]] = {
     ),
     "the minimum": (seen([0.0] * 10, 1), 1, "the queue runs empty, but 1 is the minimum"),
     "limits hold in the last step too": (seen([0.0] * 15, 6, limits=Limits(5, 20)), 5, RUNS_EMPTY),
-    "neither late nor empty": (seen([300.0] * 10), 4, HOLDING),
+    "neither late nor empty": (
+        seen([300.0] * 10),
+        4,
+        "holding: oldest about 0.75 min of 5 min, 4 instances at work",
+    ),
     "the queue runs empty": (
         seen([*[50.0] * 5, *[0.0] * 10]),
         3,

@@ -31,9 +31,8 @@ from shared.autoscaling import (
     StorageQueue,
 )
 from shared.autoscaling.errors import CapacityDelayed, CapacityRefused, ReadFailed
-from shared.autoscaling.operating.permissions import NEEDED
 from shared.autoscaling.plans.app_service import AppServiceControl
-from shared.autoscaling.plans.permissions import ArmPermissions
+from shared.autoscaling.plans.permissions import NEEDED, ArmPermissions
 from shared.autoscaling.ports import CapacityControl
 from shared.autoscaling.services import clients
 from shared.autoscaling.services.clients import AzureReader, ServiceBusReader, StorageQueueReader

@@ -14,6 +14,7 @@ from local.azurite import Azurite
 from local.twins.autoscaling import MemoryStateStore
 from shared.autoscaling import AzureMonitorMetric, Resource, StorageQueue, Throughput
 from shared.autoscaling.deciding.decide import LogEntry
+from shared.autoscaling.deciding.stretches import course_of
 from shared.autoscaling.flows import scaling_logic, status
 from shared.autoscaling.messages import Samples, decode_samples
 from shared.autoscaling.operating.presenting import points
@@ -89,7 +90,7 @@ async def test_a_tick_is_one_message_one_commit_and_one_entry_with_all_samples(
     kept = [Metric(name, each, v) for each, found in lines[0].samples.items() for v in found]
     assert kept == read
 
-    (point,) = points(lines, 60)
+    (point,) = points(course_of(lines), 60)
     assert point["metrics"] == READ
     (shown,) = await status.read_decisions(declared, store, 10)
     assert shown["samples"][0] == {"name": "capacity", "value": 2, "time": format_time(now)}
@@ -151,7 +152,7 @@ def old_row() -> Any:
 def test_an_entry_of_an_older_version_shows_its_one_sample() -> None:
     old = log_entry(old_row())
     declared = resource(metrics={"backlog": StorageQueue("orders")})
-    assert points([old], 60)[0]["metrics"] == {"backlog": 31.5}
+    assert points(course_of([old]), 60)[0]["metrics"] == {"backlog": 31.5}
     assert points_of(declared, [old], ScalingState()) == [Point(NOW, 31.5, 2)]
 
 

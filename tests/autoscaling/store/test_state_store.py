@@ -33,12 +33,12 @@ from shared.autoscaling.state import (
     Stall,
 )
 from shared.autoscaling.store.entries import PackedPlace, last_of, log_operations, newest_first
-from shared.autoscaling.store.rows import profile_row
 from shared.autoscaling.store.tables import TableStateStore
+from shared.sampling.profile import UsualWeek, profile_row
 from shared.settings.connections import StorageConnection
-from shared.storage.row_values import json_text
 from shared.storage.table_requests import Row, RowOperation
 from shared.values.measurements import MetricValue, WeekProfile, Window
+from shared.values.row_values import json_text
 from shared.values.samples import METRICS_OF_A_MESSAGE_MAX
 from shared.wiring.app import App
 from tests.builders import NOW, ago, desired, history, sample
@@ -177,6 +177,44 @@ async def test_decisions_that_request_nothing_are_read_among_all_others_in_their
             assert await store.log(name, limit, before=ago(age)) == earlier[:limit]
             part = [line for line in earlier if line.time >= ago(950)]
             assert await store.log(name, limit, ago(950), before=ago(age)) == part[:limit]
+
+
+async def test_the_course_has_the_lowest_highest_and_last_values_at_each_capacity(
+    store: StateStore, name: str
+) -> None:
+    seen = [(2000, 2, 9.0), (1100, 2, 9.0), (1000, 2, 90.0), (980, 2, 5.0), (950, 2, 7.0)]
+    seen = [*[(age, 2, 9.0) for age in (5000, 4000, 3000)], *seen, (940, 3, 1.0)]
+    for age, capacity, value in seen:
+        samples = {"backlog": (MetricValue(ago(age), value),)}
+        evidence = {"backlog": value, "arrivals_per_minute": 2.0}
+        hold: Any = {**HOLD, "samples": samples, "evidence": evidence, "desired": capacity}
+        line = entry(name, f"b-{age}", time=ago(age), current=capacity, **hold)
+        snapshot = await store.load(name)
+        await store.commit(snapshot, ScalingState(), [line])
+    await store.commit(await store.load(name), ScalingState(), [entry(name, "c-1", time=ago(945))])
+    course, lost = await store.course(name, ago(1100), ago(935))
+    assert lost == 0
+    told = [(s.time, s.capacity, s.desired, s.metrics["backlog"], s.ages["age_minutes"][1])
+            for s in course]  # fmt: skip
+    assert told == [
+        (ago(1100), 2, 2, (5.0, 90.0, 7.0), 45.0),
+        (ago(940), 3, 3, (1.0, 1.0, 1.0), 0.5),
+    ]
+    assert len((await store.course(name, ago(3000), ago(0)))[0]) == 4
+    for limit in range(1, 6):
+        assert len(await store.log(name, limit, before=ago(1990))) == min(limit, 4)
+
+
+async def test_the_course_of_rows_of_an_older_version_is_told_as_lost(
+    azurite: Azurite, table: Any, name: str
+) -> None:
+    async with table_store(azurite) as store:
+        for age, course in ((2000, None), (1000, "{"), (100, "[[1,2]]"), (0, "")):
+            row = entry(name, "a", time=ago(age), **HOLD)
+            (merged, _) = log_operations([row], PackedPlace(), None)
+            stored = {k: v for k, v in {**merged.row, "course": course}.items() if v is not None}
+            table.upsert_entity(stored)
+        assert await store.course(name, ago(3000), ago(-900)) == ([], 3)
 
 
 async def test_each_entry_that_was_written_is_told_with_its_state(
@@ -412,7 +450,7 @@ def test_packed_rows_have_no_more_properties_and_characters_than_a_row_can_have(
         assert not lost
     sizes = [(len(row), len(json_text(row)) * 2 < 2**20) for row in rows.values()]
     assert {fits for _, fits in sizes} == {True}
-    assert max(count for count, _ in sizes) <= 202
+    assert max(count for count, _ in sizes) <= 203
     assert len(sizes) == {0: 3, 1900: 3, 15_000: 18}[len(reason)]
     in_order = [rows[key] for key in sorted(rows)]
     assert newest_first([], in_order) == lines[::-1]
@@ -494,13 +532,14 @@ async def test_a_profile_is_read_and_an_unreadable_one_gives_the_reason(
     azurite: Azurite, table: Any, name: str
 ) -> None:
     loads = (None, *[float(hour) for hour in range(1, 168)])
-    profile = WeekProfile(loads, "Europe/Paris", (0, *[8] * 167))
+    week = "Europe/Paris", (0, *[8] * 167)
+    profile, row = WeekProfile(loads, *week), profile_row(name, UsualWeek(loads, *week))
     async with table_store(azurite) as store:
-        table.create_entity(profile_row(name, profile))
+        table.create_entity(row)
         assert (await store.load(name)).state.profile == profile
         await store.commit(await store.load(name), FULL)
         assert (await store.load(name)).state == replace(FULL, profile=profile)
-        table.upsert_entity({**profile_row(name, profile), "time_zone": "Mars/Olympus"})
+        table.upsert_entity({**row, "time_zone": "Mars/Olympus"})
         broken = (await store.load(name)).state.profile
         assert broken is not None
         assert "cannot be read" in broken.absent

@@ -34,10 +34,10 @@ from shared.autoscaling.store.entries import (
     log_operations,
     log_row,
 )
-from shared.autoscaling.store.rows import profile_row
 from shared.autoscaling.store.tables import TableStateStore
+from shared.sampling.profile import UsualWeek, profile_row
 from shared.values.measurements import CAPACITY_METRIC, Metric, MetricValue, WeekProfile
-from shared.web.board import Board, RecentLog, resources
+from shared.web.board import Board, resources
 from shared.web.http import Request
 from shared.web.page import dashboard
 from tests.autoscaling.store.test_state_store import FULL, entry, table_store
@@ -71,7 +71,7 @@ async def two(store: TableStateStore) -> dict[str, Resource]:
 
 
 def board(two: dict[str, Resource], store: TableStateStore) -> Board:
-    return Board(two, store, RecentLog(store), 30)
+    return Board(two, store, 30)
 
 
 def own_row(line: LogEntry, changed: dict[str, Any]) -> dict[str, Any]:
@@ -289,7 +289,7 @@ async def test_a_resource_keeps_scaling_without_an_optional_row_and_reports_it(
     learned: Learned,
 ) -> None:
     bad, _ = two
-    profile = profile_row(bad, WeekProfile(tuple(float(hour) for hour in range(168))))
+    profile = profile_row(bad, UsualWeek(tuple(float(hour) for hour in range(168)), "UTC", ()))
     sound_profile = profile if row["RowKey"] == "profile" else {}
     lessons = {"dead_times": 0, "dead_time_minutes": 0}
     table.upsert_entity({**sound_profile, **lessons, "PartitionKey": bad, **row})

@@ -81,11 +81,9 @@ CALLS = st.lists(st.tuples(st.integers(0, 60), st.sampled_from("ab"), st.boolean
 def rolled(calls: list[tuple[int, str, bool]]) -> list[Tally]:
     """The rows that instances leave behind. A row is rewritten until its bucket is over."""
     rows: dict[tuple[datetime, str], Tally] = {}
-    newest: dict[str, Tally | None] = {"a": None, "b": None}
     for second, instance, failed in sorted(calls):
-        at = NOW + timedelta(seconds=second)
-        row = count(newest[instance], instance, at, COUNTED, successes=not failed, failures=failed)
-        newest[instance] = rows[row.bucket_start, instance] = row
+        key = bucket_start(NOW + timedelta(seconds=second), COUNTED.bucket_seconds), instance
+        rows[key] = count(rows.get(key) or Tally(*key), not failed, failed, 0)
     return list(rows.values())
 
 

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from shared.ingestion.breaker.state import (
     Admission,
@@ -367,56 +364,3 @@ def test_the_breaker_admits_all_events_a_few_or_none_depending_on_its_mode(
 ) -> None:
     admitted = admission(ROWS[name], instance, partition_id, NOW)
     assert (admitted, admitted.is_held) == (expected, expected.events_max == 0)
-
-
-# --- any order of events ----------------------------------------------------------------------
-
-STEPS = st.tuples(
-    st.sampled_from(["trip", "isolate", "probe", "succeed", "fail", "approve", "wait"]),
-    st.sampled_from("abc"),
-    st.booleans(),
-    st.integers(0, 400),
-)
-
-
-def next_row(name: str, row: Breaker, instance: str, now: datetime) -> Breaker | None:
-    rules: dict[str, Callable[[], Breaker | None]] = {
-        "trip": lambda: trip(row, "failures", now, TIMES),
-        "isolate": lambda: isolate(row, "by hand", now, TIMES),
-        "probe": lambda: start_probe(row, instance, instance, now, TIMES),
-        "succeed": lambda: report_probe(row, instance, 2, None, now, TIMES),
-        "fail": lambda: report_probe(row, instance, 0, "bad", now, TIMES),
-        "approve": lambda: close(row, row.epoch, instance, now),
-        "wait": lambda: None,
-    }
-    return rules[name]()
-
-
-@given(st.lists(STEPS, max_size=60))
-def test_there_is_one_opening_per_incident_and_one_probe_at_a_time(steps: list[Any]) -> None:
-    """Some steps decide by an outdated row; the conditional write refuses their result."""
-    rows = [CLOSED]
-    openings: Counter[int] = Counter()
-    now = NOW
-    for name, instance, stale, seconds in steps:
-        now += timedelta(seconds=seconds if name == "wait" else 0)
-        read_version = max(0, len(rows) - 1 - stale)
-        before = rows[read_version]
-        after = next_row(name, before, instance, now)
-        if after is None or read_version != len(rows) - 1:
-            continue
-        if after.mode in (BreakerMode.OPEN, BreakerMode.ISOLATED) and after.epoch > before.epoch:
-            openings[after.epoch] += 1
-        assert after.epoch - before.epoch in (0, 1)
-        assert after != before
-        if after.retry_at is not None and after.mode is BreakerMode.OPEN:
-            assert 30 <= (after.retry_at - now).total_seconds() <= 100
-        let_through = [
-            instance for instance in "abc" if not admission(after, instance, instance, now).is_held
-        ]
-        assert len(let_through) == {BreakerMode.CLOSED: 3, BreakerMode.HALF_OPEN: 1}.get(
-            after.mode, 0
-        )
-        rows.append(after)
-    assert set(openings.values()) <= {1}
-    assert sorted(openings) == list(range(1, rows[-1].epoch + 1))

@@ -24,7 +24,6 @@ from shared.ingestion.errors import (
     DependencyDown,
     NotFound,
     SendingFailed,
-    StoreUnavailable,
     TransientFailure,
 )
 from shared.ingestion.events.accounting import dead_letter
@@ -169,15 +168,6 @@ async def test_a_redriven_dead_letter_is_replaced_by_the_effect_and_its_messages
     assert [s.message.message_id for s in await store.outbox(FIRST, 9)] == ["hub:0:1"]
 
 
-async def test_only_one_of_two_concurrent_redrives_succeeds() -> None:
-    store = await store_with([1])
-    letters = await every(store)
-    first = await redriver(store, to_message).redrive(letters)
-    second = await redriver(store, to_message).redrive(letters)
-    assert (len(first.done), len(second.done), len(second.gone)) == (1, 0, 1)
-    assert len(await store.outbox(FIRST, 9)) == 1
-
-
 class GatewayGone(Exception):
     """An error of a library that a handler uses, which the user names as an outage."""
 
@@ -209,25 +199,6 @@ async def test_an_outage_stops_a_redrive_and_changes_nothing(error: Exception) -
     assert await left(store) == [2, 3]
 
 
-class LosesReplies(MemoryIngestionStore):
-    """The first call takes effect, but its reply is lost."""
-
-    lost = False
-
-    async def redrive(self, stored: StoredDeadLetter, effect: Effect) -> None:
-        await super().redrive(stored, effect)
-        if not self.lost:
-            self.lost = True
-            raise StoreUnavailable("no reply")
-
-
-async def test_a_redrive_whose_reply_is_lost_counts_once_and_as_done() -> None:
-    store = await store_with([1], store=LosesReplies(lambda: NOW))
-    outcome = await redriver(store, to_message).redrive(await every(store))
-    assert numbers(outcome.done) == [1]
-    assert len(await store.outbox(FIRST, 9)) == 1
-
-
 # --- forward to a queue -----------------------------------------------------------------------
 
 
@@ -252,7 +223,7 @@ class Queue:
 async def test_a_dead_letter_that_the_queue_refuses_stays_and_does_not_hold_back_others() -> None:
     store, queue = await store_with([1, 2, 3, 4]), Queue(refused=[1])
     letters = (await every(store))[:3]
-    outcome = await forward(store, MemoryHubReader(), queue, letters)
+    outcome = await forward(store, MemoryHubReader(), queue.send, letters)
     assert (numbers(outcome.done), queue.taken) == ([1, 3], {"hub:0:1": b"x", "hub:0:3": b"x"})
     assert [(s.letter.sequence, why) for s, why in outcome.failed] == [(2, "too large")]
     assert await left(store) == [2, 4], "what was not sent is not removed"
@@ -261,10 +232,10 @@ async def test_a_dead_letter_that_the_queue_refuses_stays_and_does_not_hold_back
 async def test_dead_letters_of_a_failed_sending_stay_and_can_be_sent_again() -> None:
     store, queue = await store_with([1, 2]), Queue(fails=True)
     with pytest.raises(SendingFailed):
-        await forward(store, MemoryHubReader(), queue, await every(store))
+        await forward(store, MemoryHubReader(), queue.send, await every(store))
     assert await left(store) == [1, 2]
     queue.fails = False
-    await forward(store, MemoryHubReader(), queue, await every(store))
+    await forward(store, MemoryHubReader(), queue.send, await every(store))
     assert (sorted(queue.taken), await left(store)) == (["hub:0:1", "hub:0:2"], [])
 
 

@@ -21,7 +21,6 @@ from shared.ingestion.decoding.decode import decode
 from shared.ingestion.decoding.metric_handler import MetricHandler
 from shared.ingestion.decoding.readings import (
     BODY_CHARACTERS_MAX,
-    DecodedReading,
     MetricSubscriptions,
     SubscribedMetric,
 )
@@ -73,7 +72,8 @@ def own(value: float = 5, name: str = "pushed", at: datetime = AT, **changes: An
 
 
 def values(event_body: bytes, subscriptions: MetricSubscriptions = INTERESTS) -> dict[str, float]:
-    return {reading.name: reading.value for reading in decode(event_body, subscriptions).readings}
+    readings = decode(event_body, subscriptions).readings
+    return {reading.name: reading.value.value for reading in readings}
 
 
 def interests(aggregation: str) -> MetricSubscriptions:
@@ -82,10 +82,10 @@ def interests(aggregation: str) -> MetricSubscriptions:
 
 
 def test_a_reading_has_the_resource_and_the_time_of_its_source() -> None:
-    assert decode(own(), INTERESTS).readings == (DecodedReading("plan-1", "pushed", AT, 5),)
+    assert decode(own(), INTERESTS).readings == (Metric("plan-1", "pushed", MetricValue(AT, 5)),)
     assert decode(body(record()), INTERESTS).readings == (
-        DecodedReading("plan-1", "backlog", AT, 31.5),
-        DecodedReading("plan-2", "most", AT, 63),
+        Metric("plan-1", "backlog", MetricValue(AT, 31.5)),
+        Metric("plan-2", "most", MetricValue(AT, 63)),
     )
 
 
@@ -312,14 +312,14 @@ def test_arbitrary_records_are_decoded_or_rejected(changes: dict[str, Any]) -> N
     fields = {**record(), **changes}
     with suppress(BadEvent):
         for reading in decode(json.dumps({"records": [fields]}).encode(), INTERESTS).readings:
-            assert reading.value >= 0
-            assert reading.time.tzinfo is UTC
+            assert reading.value.value >= 0
+            assert reading.value.time.tzinfo is UTC
 
 
 def test_an_event_may_have_one_object_a_line_and_a_bad_line_stops_no_other() -> None:
     lines = [own(1), b"", own(2, name="other"), b"{", body(record()), json.dumps(LOG).encode()]
     decoded = decode(b"\r\n".join(lines), INTERESTS)
-    assert [reading.value for reading in decoded.readings] == [31.5, 63, 1, 2]
+    assert [reading.value.value for reading in decoded.readings] == [31.5, 63, 1, 2]
     assert (decoded.ignored, decoded.rejected_count) == (1, 1)
     assert decoded.rejected[0].startswith("line 3: it is not JSON: ")
     with pytest.raises(BadEvent, match="the body is not JSON"):

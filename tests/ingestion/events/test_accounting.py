@@ -13,14 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shared.ingestion.errors import AccountingBroken, Fenced, StreamRecreated
-from shared.ingestion.events.accounting import (
-    CommitStatus,
-    Writer,
-    commit_status,
-    dead_letter,
-    plan_commits,
-)
-from shared.ingestion.events.survey import beginning, check_same_hub, holes, new_events
+from shared.ingestion.events.accounting import Writer, dead_letter, plan_commits
+from shared.ingestion.events.survey import check_same_hub, holes, new_events
 from shared.ingestion.model import (
     ROW_OVERHEAD_BYTES,
     Checkpoint,
@@ -97,26 +91,6 @@ def sizes(commits: Sequence[Commit]) -> list[int]:
 
 
 # --- which events are new, and which numbers are missing --------------------------------------
-
-
-def test_redelivered_events_are_skipped_and_the_order_is_restored() -> None:
-    new = new_events(checkpoint(4), events(6, 3, 4, 5, 5))
-    assert [e.sequence for e in new] == [5, 6]
-
-
-def test_missing_numbers_before_and_within_a_batch_are_found() -> None:
-    missing = holes(new_events(checkpoint(4), events(8, 9, 12)), Span(5, 12))
-    assert missing == (Span(5, 7), Span(10, 11))
-    assert [span.count for span in missing] == [3, 2]
-
-
-def test_a_stream_starts_right_before_its_first_event() -> None:
-    start = beginning(event(41))
-    assert (start.start, start.sequence) == (41, 40)
-    assert holes(new_events(start, events(41, 42)), Span(41, 42)) == ()
-    (commit,) = plan(None, [sending(41), sending(42)])
-    assert commit.previous is None
-    assert (commit.checkpoint.start, commit.checkpoint.sequence) == (41, 42)
 
 
 def test_an_old_number_with_a_newer_time_reveals_a_recreated_hub() -> None:
@@ -202,13 +176,6 @@ def test_a_transaction_is_filled_to_its_last_row_and_byte_beside_the_checkpoints
     commits = plan(checkpoint(0), outcomes, limits=limits)
     assert sizes(commits) == parts
     assert all(commit.rows <= limits.rows_max for commit in commits)
-
-
-def test_each_gap_takes_one_row_and_is_always_written() -> None:
-    gaps = [gap(n, n) for n in range(1, 5)]
-    assert sizes(plan(checkpoint(0), [], gaps, CommitLimits(rows_max=3))) == [2, 2]
-    (commit,) = plan(checkpoint(0), [], [gap(1, 3)], CommitLimits(row_bytes_max=1))
-    assert commit.gaps == (gap(1, 3),)
 
 
 LARGE = keeping(1, 5000)
@@ -353,23 +320,6 @@ def test_the_error_names_the_missing_number_or_event() -> None:
         plan_commits(checkpoint(0), [], [sending(1)], [], ME, "tx", NOW, LIMITS)
 
 
-def test_without_outcomes_and_gaps_no_commit_is_planned() -> None:
-    assert plan(checkpoint(0), []) == ()
-
-
-@pytest.mark.parametrize("previous", [None, checkpoint(4)])
-def test_the_stored_checkpoint_shows_the_status_of_a_commit(previous: Checkpoint | None) -> None:
-    (commit,) = plan(previous, [sending(5)])
-    others = replace(checkpoint(7, epoch=3), txid="other.0")
-    assert commit_status(commit, commit.checkpoint) is CommitStatus.APPLIED
-    assert commit_status(commit, previous) is CommitStatus.NOT_APPLIED
-    assert commit_status(commit, others) is CommitStatus.OVERTAKEN
-    if previous is not None:
-        assert commit_status(commit, None) is CommitStatus.OVERTAKEN
-    with pytest.raises(Fenced):
-        commit_status(commit, checkpoint(7, epoch=4))
-
-
 def test_the_error_of_a_fenced_writer_names_both_epochs() -> None:
     told = "^epoch 3 is over, because the checkpoint has epoch 4; another processor owns the"
     with pytest.raises(Fenced, match=f"{told} partition$"):
@@ -436,22 +386,3 @@ def test_each_sequence_number_is_accounted_for_exactly_once(
     assert standing.sequence == last
     assert {e.sequence for e in new} == {e.sequence for e in batch if e.sequence > start.sequence}
     assert new_events(standing, new) == ()
-
-
-@given(
-    st.lists(st.tuples(st.sampled_from(["", "x" * 60, "é" * 40]), st.integers(0, 2)), min_size=1),
-    st.integers(4, 100),
-    st.integers(10_000, 100_000),
-    st.booleans(),
-)
-def test_planning_a_whole_batch_and_planning_by_event_give_the_same_commits(
-    shapes: list[tuple[str, int]], rows_max: int, size_bytes_max: int, begins: bool
-) -> None:
-    outcomes = [
-        replace(sending(n, messages, text), value=text or None)
-        for n, (text, messages) in enumerate(shapes, 5)
-    ]
-    previous = None if begins else checkpoint(4)
-    limits = CommitLimits(rows_max, size_bytes_max, row_bytes_max=size_bytes_max // 2)
-    by_event = plan(previous, reversed(outcomes), limits=limits)
-    assert plan(previous, outcomes, limits=limits) == by_event

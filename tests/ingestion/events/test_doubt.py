@@ -65,9 +65,9 @@ class Hub:
             self.store, MemoryHubReader(), handle, stream, writer, self.retry, task_runner(3)
         )
         client = BreakerClient(
-            f"i{partition_id}", self.breakers, self, self.rule, elapsed=self.elapsed
+            f"i{partition_id}", self.breakers, self.announce, self.rule, elapsed=self.elapsed
         )
-        return PartitionPipeline(made, client, self, self.elapsed)
+        return PartitionPipeline(made, client, self.send, self.elapsed)
 
     def elapsed(self) -> float:
         return self.seconds

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -12,8 +11,7 @@ from shared.ingestion.errors import DependencyDown, SentInPart
 from shared.ingestion.events import outbox
 from shared.ingestion.events.outbox import LEASE, OutboxLeases
 from shared.ingestion.events.process_batch import process_batch
-from shared.ingestion.model import OutboxMessage, Stream
-from shared.ingestion.store.events import StoredMessage
+from shared.ingestion.model import OutboxMessage
 from tests.ingestion.events.test_process_batch import Rig
 from tests.ingestion.flows import STREAM, events
 
@@ -49,7 +47,7 @@ def queue() -> Queue:
 
 async def drain(rig: Rig, queue: Queue, leases: OutboxLeases | None = None) -> int:
     """Send with the leases of the process that committed, or with others."""
-    return await outbox.send_messages(STREAM, rig.store, queue, leases or rig.consumer.leases)
+    return await outbox.send_messages(STREAM, rig.store, queue.send, leases or rig.consumer.leases)
 
 
 async def another_drains(rig: Rig, queue: Queue) -> int:
@@ -60,7 +58,7 @@ async def test_the_outbox_is_sent_in_order_and_emptied(rig: Rig, queue: Queue) -
     await process_batch(events(8, 12), rig.consumer)
     leases = rig.consumer.leases
     counts = [
-        await outbox.send_messages(STREAM, rig.store, queue, leases, limit=3) for _ in range(2)
+        await outbox.send_messages(STREAM, rig.store, queue.send, leases, limit=3) for _ in range(2)
     ]
     assert (counts, leases.mine) == ([5, 0], {})
     assert queue.sent == [f"hub:0:{n}" for n in range(8, 13)]
@@ -116,22 +114,6 @@ async def test_a_process_that_stood_still_leaves_messages_whose_lease_may_expire
     assert await drain(rig, queue) == 3
 
 
-async def test_only_one_of_two_processes_sends_messages_left_behind(rig: Rig, queue: Queue) -> None:
-    await process_batch(events(0, 2), rig.consumer)
-    rig.store.now += LEASE
-    read = rig.store.outbox
-
-    async def both_read(stream: Stream, limit: int) -> Sequence[StoredMessage]:
-        found = await read(stream, limit)
-        rig.store.outbox = read  # type: ignore[method-assign]
-        await another_drains(rig, queue)
-        return found
-
-    rig.store.outbox = both_read  # type: ignore[method-assign]
-    assert await another_drains(rig, queue) == 0
-    assert queue.sent == ["hub:0:0", "hub:0:1", "hub:0:2"]
-
-
 async def test_a_lease_that_ends_soon_is_renewed_before_sending(rig: Rig, queue: Queue) -> None:
     await process_batch(events(0, 0), rig.consumer)
     rig.store.now += LEASE / 2
@@ -143,19 +125,6 @@ async def test_a_lease_that_ends_soon_is_renewed_before_sending(rig: Rig, queue:
     rig.store.now += LEASE - SECOND
     queue.down = False
     assert await another_drains(rig, queue) == 0
-
-
-async def test_newer_messages_wait_for_older_ones_of_another_process(
-    rig: Rig, queue: Queue
-) -> None:
-    await process_batch(events(0, 1), rig.consumer)
-    other = replace(rig.consumer, leases=OutboxLeases(), new_txid=lambda: "other")
-    rig.store.now += LEASE / 2
-    await process_batch(events(2, 3), other)
-    assert await drain(rig, queue, other.leases) == 0
-    rig.store.now += LEASE / 2
-    assert await drain(rig, queue, other.leases) == 4
-    assert queue.sent == [f"hub:0:{n}" for n in range(4)]
 
 
 async def test_sent_messages_are_forgotten(rig: Rig, queue: Queue) -> None:
@@ -177,22 +146,12 @@ async def test_a_second_call_leaves_its_messages_to_the_one_that_is_sending(
     leases = rig.consumer.leases
     sent: list[str] = []
 
-    class Slow:
-        async def send(self, messages: Sequence[OutboxMessage]) -> None:
-            sent.extend([message.message_id for message in messages])
-            if len(sent) == 2:
-                await process_batch(events(2, 3), rig.consumer)
-                assert await outbox.send_messages(STREAM, rig.store, self, leases) == 0
+    async def slow(messages: Sequence[OutboxMessage]) -> None:
+        sent.extend([message.message_id for message in messages])
+        if len(sent) == 2:
+            await process_batch(events(2, 3), rig.consumer)
+            assert await outbox.send_messages(STREAM, rig.store, slow, leases) == 0
 
     await process_batch(events(0, 1), rig.consumer)
-    assert await outbox.send_messages(STREAM, rig.store, Slow(), leases) == 4
+    assert await outbox.send_messages(STREAM, rig.store, slow, leases) == 4
     assert sent == [f"hub:0:{n}" for n in range(4)]
-
-
-async def test_a_lease_from_before_the_stores_clock_was_set_back_has_expired(
-    rig: Rig, queue: Queue
-) -> None:
-    """A row from further ahead than a lease lasts was written before the clock was set back."""
-    await process_batch(events(0, 2), rig.consumer)
-    rig.store.now -= timedelta(minutes=10)
-    assert await another_drains(rig, queue) == 3

@@ -93,7 +93,7 @@ async def test_a_replay_reads_from_a_number_or_a_time_to_a_number_or_the_newest_
 
 async def test_a_replay_sends_messages_under_their_first_ids(rig: Rig) -> None:
     rig.sent_too = True
-    await replay(rig.reader(), ReplayRange(first=28), rig)
+    await replay(rig.reader(), ReplayRange(first=28), rig.send)
     assert rig.sent == ["hub:0:28", "hub:0:29"]
 
 
@@ -104,7 +104,7 @@ async def test_a_replay_that_stops_has_sent_the_messages_of_what_it_has_read(
     rig.sent_too, broken = True, BreaksOff(lambda: NOW)
     rig.store, broken.left = broken, 2
     with pytest.raises(StoreUnavailable):
-        await replay(rig.reader(), ReplayRange(first=11), rig)
+        await replay(rig.reader(), ReplayRange(first=11), rig.send)
     done = sorted(broken.rows[SIDE].effects)
     assert done
     assert rig.sent == [f"hub:0:{sequence}" for sequence in done]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import uuid
 from collections import Counter
 from datetime import UTC, datetime
+from functools import partial
 from math import ceil
 
 import pytest
@@ -13,19 +14,20 @@ from azure.storage.queue.aio import QueueClient
 from local.azurite import Azurite
 from shared.autoscaling.messages import decode_samples
 from shared.azure.queues import StorageQueueSender
-from shared.ingestion.decoding.readings import Decoded, DecodedReading, to_effect
+from shared.ingestion.decoding.readings import Decoded, to_effect
 from shared.ingestion.errors import DependencyDown, SentInPart
 from shared.ingestion.events import outbox
 from shared.ingestion.events.process_batch import process_batch
 from shared.ingestion.model import OutboxMessage, Stream, split
 from shared.settings.connections import StorageConnection
+from shared.values.measurements import Metric, MetricValue
 from shared.values.samples import METRICS_OF_A_MESSAGE_MAX
 from tests.ingestion.events.test_process_batch import Rig
 from tests.ingestion.flows import STREAM, events
 from tests.storage.faulty_network import Fault, Network
 
 AT = datetime(2026, 3, 1, 12, tzinfo=UTC)
-READINGS = [DecodedReading(f"plan-{n % 2}", f"m{n}", AT, n) for n in range(40)]
+READINGS = [Metric(f"plan-{n % 2}", f"m{n}", MetricValue(AT, n)) for n in range(40)]
 
 
 def queue_sender(azurite: Azurite) -> tuple[StorageQueueSender, str]:
@@ -48,9 +50,8 @@ async def test_each_resource_gets_as_few_messages_as_possible_on_a_queue_that_is
         to_effect(stream, 7, Decoded(tuple(READINGS[:1]))),
         to_effect(stream, 8, Decoded(tuple(READINGS[1:]))),
     ]
-    await outbox.OutboxQueue(sender.send_texts).send(
-        [message for effect in effects for message in effect.messages]
-    )
+    messages = [message for effect in effects for message in effect.messages]
+    await outbox.send_to_queue(sender.send_texts, messages)
     await sender.close()
     texts = await received(azurite, name)
     # The first effect has one metric of plan-0. The second has 19 of plan-0 and 20 of plan-1.
@@ -64,13 +65,13 @@ async def test_while_the_queue_fails_at_times_each_message_of_the_outbox_is_sent
     azurite: Azurite,
 ) -> None:
     (sender, name), rig, network, failures = queue_sender(azurite), Rig(), Network(), 0
-    queue = outbox.OutboxQueue(sender.send_texts)
+    send = partial(outbox.send_to_queue, sender.send_texts)
     await process_batch(events(0, 79), rig.consumer)
     with network.installed():
         for works in range(1, 200, 20):  # and then no request for as long as the call lasts
             network.arm(Fault("throttled", ("not sent",) * 500, after=works))
             try:
-                await outbox.send_messages(STREAM, rig.store, queue, rig.consumer.leases)
+                await outbox.send_messages(STREAM, rig.store, send, rig.consumer.leases)
             except SentInPart:
                 failures += 1
         network.disarm()
@@ -91,10 +92,9 @@ async def test_a_text_that_the_queue_refuses_stops_no_other(
     azurite: Azurite, bodies: list[str], sent: set[int]
 ) -> None:
     sender, name = queue_sender(azurite)
+    messages = [OutboxMessage(str(n), body) for n, body in enumerate(bodies)]
     with pytest.raises(SentInPart, match=f"sending to queue {name} failed: ") as caught:
-        await outbox.OutboxQueue(sender.send_texts).send(
-            [OutboxMessage(str(n), body) for n, body in enumerate(bodies)]
-        )
+        await outbox.send_to_queue(sender.send_texts, messages)
     assert caught.value.sent == sent
     await sender.close()
 
@@ -105,7 +105,7 @@ async def test_an_unreachable_queue_holds_the_partition() -> None:
     sender = StorageQueueSender(StorageConnection("S", string), "metrics")
     effect = to_effect(Stream("n", "h", "g", "0"), 1, Decoded(tuple(READINGS[:3])))
     with pytest.raises(DependencyDown, match="sending to queue metrics failed: "):
-        await outbox.OutboxQueue(sender.send_texts).send(effect.messages)
+        await outbox.send_to_queue(sender.send_texts, effect.messages)
     await sender.close()
 
 

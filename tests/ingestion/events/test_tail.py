@@ -39,29 +39,6 @@ async def check(rig: BreakerRig, minutes: int) -> None:
         await rig.check_tail()
 
 
-async def test_undelivered_events_are_read_back_at_the_first_check_after_a_while(
-    rig: BreakerRig,
-) -> None:
-    for _ in range(8):  # 40 seconds, in which the trigger may be about to deliver them
-        await rig.check_tail()
-        rig.wait(5)
-    assert rig.checkpoint == 0
-    rig.wait(5)
-    await rig.check_tail()
-    assert (rig.checkpoint, rig.sent[-1]) == (3, "hub:0:3"), "the first progress is remembered"
-
-
-async def test_a_stream_that_makes_progress_is_left_to_the_trigger(rig: BreakerRig) -> None:
-    await rig.check_tail()
-    await rig.ingest(1, 3)
-    rig.hub.add(STREAM, *events(4, 5))
-    await check(rig, 1)
-    assert rig.checkpoint == 3
-    rig.wait(60)
-    await rig.check_tail("0", "1")  # partition 1 has no checkpoint
-    assert (rig.checkpoint, sorted(rig.handled)) == (5, list(range(6)))
-
-
 async def test_the_tail_is_not_swept_while_the_breaker_is_isolated(rig: BreakerRig) -> None:
     await rig.isolate()
     await check(rig, 3)
@@ -159,21 +136,6 @@ async def test_a_stream_with_a_handler_that_never_waits_is_not_swept_by_its_own_
     monkeypatch.setattr(rig, "handle", handled)
     await rig.ingest(1, 1)
     assert rig.handled == [0, 1]
-
-
-@pytest.mark.parametrize("set_back", [False, True])
-async def test_the_batch_of_a_crashed_instance_is_swept(rig: BreakerRig, *, set_back: bool) -> None:
-    """An activity record from before the clock was set back does not delay the sweep."""
-    await rig.store.mark_at_work(STREAM)
-    other = rig.another()
-    if set_back:
-        rig.wait(60)
-        await other.check_tail()
-        rig.wait(-600)
-    for _ in range(2):
-        rig.wait(60)
-        await other.check_tail()
-    assert other.handled == [1, 2, 3]
 
 
 async def test_failures_in_a_sweep_open_the_breaker_and_stop_the_sweep(rig: BreakerRig) -> None:

@@ -5,13 +5,22 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import AsyncIterator, Callable
+from datetime import timedelta
+from typing import Any
 
 import pytest
 
 from local.azure_apis.loopback_server import Fault, LoopbackServer, Reply, Request
-from shared.ingestion.breaker.state import Breaker
+from local.twins.event_hub import MemoryHubReader
+from local.twins.ingestion import MemoryIngestionStore
+from local.twins.rows import MemoryRows
+from shared.ingestion.breaker.state import Breaker, BreakerMode, BreakerTimes
 from shared.ingestion.errors import DependencyDown
-from shared.ingestion.hub.consumption_switch import AppSettingSwitch, SwitchingAnnouncer
+from shared.ingestion.hub.consumption_switch import AppSettingSwitch
+from shared.ingestion.operating.breaker_controller import BreakerController
+from shared.ingestion.store.breakers import BreakerStore
+from tests.builders import NOW
+from tests.notifications.test_notifications import Recipient
 
 APP = (
     "/subscriptions/00000000-0000-0000-0000-000000000001/resourceGroups/group-1"
@@ -100,19 +109,17 @@ async def test_a_concurrent_change_of_app_settings_is_not_overwritten(
 async def test_a_refused_change_raises_an_error_without_secrets(
     sites: Sites, switch: AppSettingSwitch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    announced: list[int] = []
-
-    class RecordingAnnouncer:
-        async def announce(self, breaker: Breaker) -> None:
-            announced.append(breaker.epoch)
-
+    hub = MemoryHubReader()
+    stores = BreakerStore(MemoryRows(lambda: NOW), "b"), MemoryIngestionStore(lambda: NOW)
+    of_app: Any = (hub, switch, None, (), timedelta(days=1), "", BreakerTimes())
+    controller, notifier = BreakerController("b", "app", *stores, *of_app), Recipient()
     sites.fail_next(Fault(Reply(403, '{"error": {"code": "AuthorizationFailed"}}')), 9)
     with pytest.raises(DependencyDown, match="my-app: "):
         await switch.turn(on=False)
-    await SwitchingAnnouncer(RecordingAnnouncer(), switch).announce(Breaker(epoch=3))
-    assert announced == [3], "the opening is announced even if the switch fails"
+    await controller.announce(notifier, Breaker(BreakerMode.OPEN, 3, NOW))
+    assert len(notifier.received) == 1, "the opening is announced even if the switch fails"
     assert "[not_disabled] my-app" in caplog.text
     assert "hunter2" not in caplog.text
     sites.stop_failing()
-    await SwitchingAnnouncer(RecordingAnnouncer(), switch).announce(Breaker(epoch=4))
-    assert (announced, sites.settings) == ([3, 4], {**GIVEN, KEY: "true"})
+    await controller.announce(notifier, Breaker(BreakerMode.OPEN, 4, NOW))
+    assert (len(notifier.received), sites.settings) == (2, {**GIVEN, KEY: "true"})

@@ -38,7 +38,7 @@ async def test_the_account_of_a_stream_lists_its_gaps(capsys: pytest.CaptureFixt
     assert f"{stream.hub}/$Default/3" in out
     assert "1 to 7 are missing" in out
     assert f"8 to 8 detected {stream_account['gaps'][1]['found_at']}: replaced by newer" in out
-    reported = await event_news.news_since(store, store, NOW)
+    reported = await event_news.news_since(store, NOW)
     assert [news.kind for news in reported] == ["dead.letters.growing", "events.gone"]
     tables.accounts(view.accounts([]))
     assert "no events were processed yet" in capsys.readouterr().out

@@ -13,7 +13,7 @@ from shared.ingestion.breaker.state import Breaker, BreakerMode, Probe
 from shared.ingestion.errors import RowChanged
 from shared.ingestion.store.breakers import BreakerStore
 from tests.builders import NOW
-from tests.ingestion.conftest import A_MOMENT, Backend, now, wins
+from tests.ingestion.conftest import wins
 
 SOON = NOW + timedelta(seconds=30, microseconds=123457)
 OPEN = Breaker(BreakerMode.OPEN, 3, NOW, 'too much "failed"\nü', 2, SOON, None, "", 2, SOON)
@@ -24,17 +24,6 @@ PROBING = replace(
     probe=Probe("i1", "0", SOON, 10),
     announce_at=None,
 )
-
-
-async def test_all_fields_of_a_breaker_are_stored(breaker: BreakerStore) -> None:
-    seen = await breaker.load()
-    assert seen.breaker == Breaker(), "without a row it is closed"
-    assert abs(seen.read_at - now()) < A_MOMENT
-    for state in (OPEN, PROBING, Breaker(BreakerMode.ISOLATED, closed_by="", reason="r" * 4000)):
-        written = await breaker.replace(seen, state)
-        seen = await breaker.load()
-        assert (seen.breaker, written.breaker) == (state, state)
-        assert seen.version == written.version
 
 
 @pytest.mark.parametrize("exists", [False, True])
@@ -50,25 +39,6 @@ async def test_only_one_of_many_writes_based_on_the_same_version_wins(
     assert (await breaker.load()).breaker == states[won.index(True)]
     with pytest.raises(RowChanged):
         await breaker.replace(seen, PROBING)
-
-
-async def test_tallies_of_all_instances_are_read_from_a_time_on(backend: Backend) -> None:
-    """A tally replaces the previous one of its bucket and instance."""
-    breaker, other = backend.breaker(), backend.breaker()
-    buckets = [NOW + timedelta(seconds=seconds) for seconds in (0, 10, 20)]
-    tallies = [
-        Tally(bucket, instance, 2**33, 1, 1, "ValueError: ü")
-        for bucket in buckets
-        for instance in ("i/1", "i2")
-    ]
-    for tally in tallies:
-        await breaker.put_tally(replace(tally, failures=7))
-        await breaker.put_tally(tally)
-    read = await breaker.tallies(buckets[1])
-    assert sorted(read, key=lambda t: (t.bucket_start, t.instance)) == tallies[2:]
-    assert list(await other.tallies(NOW)) == [], "each breaker has its own rows"
-    await breaker.replace(await breaker.load(), OPEN)
-    assert (await other.load()).breaker == Breaker()
 
 
 async def test_old_tallies_are_deleted(breaker: BreakerStore) -> None:

@@ -10,16 +10,13 @@ from datetime import timedelta
 
 import pytest
 
-from shared.ingestion.errors import AccountingBroken, CommitRefused, Fenced
-from shared.ingestion.events.accounting import CommitStatus, commit_status
-from shared.ingestion.model import Commit, DeadLetter, Effect, Gap, Stream
-from shared.ingestion.store.events import EventStore, StoredCheckpoint, StoredDeadLetter
+from shared.ingestion.errors import AccountingBroken
+from shared.ingestion.model import DeadLetter, Effect, Gap, Stream
+from shared.ingestion.store.events import EventStore, StoredDeadLetter
 from shared.ingestion.store.rows import OUTBOX
 from tests.builders import NOW
-from tests.ingestion.commits import checkpoint, commit, effect, event, gap, letter, new_stream
+from tests.ingestion.commits import commit, effect, letter, new_stream
 from tests.ingestion.conftest import Backend, wins
-
-SECOND = timedelta(seconds=1)
 
 
 async def ids(store: EventStore, stream: Stream, limit: int = 999) -> list[str]:
@@ -61,43 +58,6 @@ async def stored_letter(store: EventStore, stream: Stream, sequence: int) -> Sto
 # --- commits ------------------------------------------------------------------------------------
 
 
-async def test_a_commit_based_on_an_older_checkpoint_is_refused(store: EventStore) -> None:
-    stream = new_stream()
-    begun = await store.load(stream)
-    saved = await store.commit(stream, begun, commit(None, 1, [effect(stream, 1)]))
-    with pytest.raises(CommitRefused):
-        await store.commit(stream, begun, commit(None, 1, [effect(stream, 1)]))
-    for sequence in (2, 3):  # the result of a commit is the basis of the next one
-        older, each = saved, commit(saved.checkpoint, sequence, [effect(stream, sequence)])
-        saved = await store.commit(stream, saved, each)
-    with pytest.raises(CommitRefused):
-        await store.commit(stream, older, commit(older.checkpoint, 4, [effect(stream, 4)]))
-    assert await ids(store, stream) == [f"{stream.hub}:0:{sequence}:0" for sequence in (1, 2, 3)]
-
-
-async def test_a_commit_whose_reply_was_lost_is_recognized_by_its_transaction_id(
-    store: EventStore,
-) -> None:
-    stream = await filled(store)
-    saved = await store.load(stream)
-    each = commit(saved.checkpoint, 2, [effect(stream, 2, value="v")])
-    assert commit_status(each, saved.checkpoint) is CommitStatus.NOT_APPLIED
-    await store.commit(stream, saved, each)
-    with pytest.raises(CommitRefused):
-        await store.commit(stream, saved, each)
-    assert commit_status(each, (await store.load(stream)).checkpoint) is CommitStatus.APPLIED
-
-
-async def test_a_higher_epoch_can_commit_and_a_lower_one_cannot(store: EventStore) -> None:
-    stream = await filled(store)
-    saved = await store.load(stream)
-    saved = await store.commit(stream, saved, commit(saved.checkpoint, 2, epoch=5))
-    with pytest.raises(Fenced):
-        await store.commit(stream, saved, commit(saved.checkpoint, 3, [effect(stream, 3)], epoch=4))
-    assert (await store.load(stream)).checkpoint == saved.checkpoint
-    assert await ids(store, stream) == []
-
-
 async def test_only_one_of_many_concurrent_commits_wins(store: EventStore) -> None:
     stream = await filled(store)
     saved = await store.load(stream)
@@ -109,20 +69,6 @@ async def test_only_one_of_many_concurrent_commits_wins(store: EventStore) -> No
     won = await asyncio.gather(*attempts)
     assert sum(won) == 1
     assert (await store.load(stream)).checkpoint == commits[won.index(True)].checkpoint
-
-
-async def test_a_row_that_already_exists_rolls_back_the_whole_commit(store: EventStore) -> None:
-    stream = new_stream()
-    stream = await filled(store, [effect(stream, 2, value="v")], [letter(4)], [gap(3, 3)], stream)
-    saved = await store.load(stream)
-    for again in (
-        commit(saved.checkpoint, 5, [effect(stream, 5), effect(stream, 2, value="other")]),
-        commit(saved.checkpoint, 5, [effect(stream, 5)], [letter(4)]),
-    ):
-        with pytest.raises(AccountingBroken):
-            await store.commit(stream, saved, again)
-    assert (await store.load(stream)).version == saved.version
-    assert await ids(store, stream) == [f"{stream.hub}:0:2:0"]
 
 
 async def test_a_transaction_has_as_many_rows_as_the_limit_and_no_more(store: EventStore) -> None:
@@ -141,19 +87,6 @@ async def test_a_transaction_has_as_many_rows_as_the_limit_and_no_more(store: Ev
     with pytest.raises(AccountingBroken):
         await store.redrive(dead, effect(stream, rows + 1, messages=rows))
     await store.redrive(dead, effect(stream, rows + 1, messages=rows - 1))
-
-
-async def test_a_stream_can_begin_before_its_first_event(store: EventStore) -> None:
-    stream, first = new_stream(), checkpoint(0, epoch=3)
-    beginning = Commit(None, replace(first, sequence=-1, offset=""))
-    saved = await store.commit(stream, await store.load(stream), beginning)
-    assert (await store.load(stream)).checkpoint == saved.checkpoint == beginning.checkpoint
-    with pytest.raises(CommitRefused):
-        await store.commit(stream, StoredCheckpoint(None, NOW), beginning)
-    with pytest.raises(Fenced):
-        await store.commit(stream, saved, commit(saved.checkpoint, 0, epoch=2))
-    await store.commit(stream, saved, commit(saved.checkpoint, 0, [effect(stream, 0)], epoch=3))
-    assert await ids(store, stream) == [f"{stream.hub}:0:0:0"]
 
 
 # --- the outbox ---------------------------------------------------------------------------------
@@ -191,50 +124,6 @@ async def test_taking_a_message_over_restarts_its_waiting_time(backend: Backend)
 
 
 # --- dead letters and gaps ----------------------------------------------------------------------
-
-
-async def test_dead_letters_and_gaps_are_read_in_pages_by_number(store: EventStore) -> None:
-    gaps = [gap(9, 9), gap(0, 3), gap(100, 2**40)]
-    stream = await filled(store, [], [letter(n) for n in (9, 10, 0, 2, 100)], gaps)
-    assert await numbers(store, stream, None, 3) == [0, 2, 9]
-    assert await numbers(store, stream, 9, 3) == [10, 100]
-    assert await numbers(store, stream, 0, 1) == [2]
-    assert await numbers(store, stream, 100, 3) == []
-    by_number = [gaps[1], gaps[0], gaps[2]]
-    assert await store.gaps(stream, None, 9) == by_number
-    assert await store.gaps(stream, None, 2) == by_number[:2]
-    assert await store.gaps(stream, 0, 9) == by_number[1:]
-
-
-async def test_all_fields_of_a_dead_letter_are_stored(store: EventStore) -> None:
-    times = event(2).enqueued_at, event(3).enqueued_at
-    written = [
-        letter(0, bytes(range(256)) * 200),
-        letter(1, b""),
-        DeadLetter(2, "", *times, letter(2).kind, "'%\n…🚀", 3),
-    ]
-    stream = await filled(store, [], written)
-    assert [stored.letter for stored in await store.dead_letters(stream, None, 9)] == written
-    for each in written:
-        assert (await stored_letter(store, stream, each.sequence)).letter == each
-    for missing in (-1, 3, 2**63 - 1):
-        assert await store.dead_letter(stream, missing) is None
-
-
-async def test_each_stream_has_its_own_rows_and_is_listed_from_its_first_commit(
-    store: EventStore,
-) -> None:
-    ours, theirs, never = new_stream("1"), new_stream("10/ü#?"), new_stream("2")
-    await filled(store, [], [letter(1)], [gap(2, 4)], ours)
-    await filled(store, [], [letter(1), letter(5)], stream=theirs)
-    await store.load(never)
-    await store.remove(await stored_letter(store, ours, 1))
-    assert await numbers(store, ours, None, 9) == []
-    assert await numbers(store, theirs, None, 9) == [1, 5]
-    assert await store.gaps(theirs, None, 9) == []
-    streams = await store.streams()
-    assert {ours, theirs, never} & set(streams) == {ours, theirs}
-    assert sorted(streams, key=lambda stream: stream.key) == list(streams)
 
 
 @pytest.mark.parametrize("first", ["redrive", "remove"])

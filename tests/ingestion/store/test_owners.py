@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from datetime import timedelta
 
 import pytest
 
 from shared.ingestion.model import Ownership, OwnershipClaim
 from shared.ingestion.store.owners import OwnershipStore
-from tests.ingestion.conftest import A_MOMENT, Backend, now, wins
+from tests.ingestion.conftest import Backend, wins
 
 
 async def claim(
@@ -23,32 +22,6 @@ async def claim(
 async def only_owner(owners: OwnershipStore) -> Ownership:
     (row,) = (await owners.owners()).rows
     return row
-
-
-async def test_a_claim_is_read_with_the_stores_time(backend: Backend) -> None:
-    owners, other = backend.owners(), backend.owners()
-    assert (await owners.owners()).rows == ()
-    for partition_id, owner, epoch in (("0", "a/ü", 1), ("1/#", "", 2**40)):
-        mine = await owners.write(OwnershipClaim(partition_id, owner, epoch, None, "free"))
-        assert (mine.partition_id, mine.owner, mine.epoch) == (partition_id, owner, epoch)
-    seen = await owners.owners()
-    assert abs(seen.read_at - now()) < A_MOMENT
-    rows = {row.partition_id: row for row in seen.rows}
-    assert [(r.owner, r.epoch) for _, r in sorted(rows.items())] == [("a/ü", 1), ("", 2**40)]
-    assert rows["1/#"].version == mine.version
-    for row in (*seen.rows, mine):
-        assert row.modified_at.utcoffset() == timedelta(0)
-        assert abs(row.modified_at - seen.read_at) < A_MOMENT
-    assert (await other.owners()).rows == (), "each hub has its own owners"
-
-
-async def test_a_renewal_updates_the_time_of_the_row(owners: OwnershipStore) -> None:
-    row = first = await claim(owners, "a")
-    async with asyncio.timeout(10):
-        while row.modified_at <= first.modified_at:
-            before, row = row, await claim(owners, "a", 1, row)
-            assert row.version != before.version
-    assert (await only_owner(owners)).version == row.version
 
 
 @pytest.mark.parametrize("exists", [False, True])

@@ -6,10 +6,9 @@ import re
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
-from unittest.mock import Mock
 
 import pytest
-from sqlalchemy import ClauseElement, Dialect, Insert, Table, Update, make_url, text
+from sqlalchemy import ClauseElement, Dialect, Insert, Update, make_url, text
 from sqlalchemy.dialects.mssql.pyodbc import MSDialect_pyodbc
 from sqlalchemy.event import listen
 from sqlalchemy.exc import (
@@ -30,9 +29,9 @@ from shared.ingestion.model import OwnershipClaim
 from shared.ingestion.store.breakers import BreakerStore
 from shared.ingestion.store.events import EventStore
 from shared.ingestion.store.owners import OwnershipStore
-from shared.ingestion.store.sql import SqlRows, insert_plain
+from shared.ingestion.store.sql import SqlRows
 from shared.ingestion.store.sql_engine import Sql, place_of, store_errors
-from shared.ingestion.store.sql_schema import UtcTime, effects, metadata, outbox
+from shared.ingestion.store.sql_schema import UtcTime, metadata
 from tests.ingestion.commits import commit, effect, gap, letter, new_stream
 
 DIALECTS: dict[str, Dialect] = {
@@ -147,27 +146,6 @@ async def test_times_in_azure_sql_are_compared_to_the_microsecond(
     )
     (ending,) = [each for each in recorded.statements if "DELETE FROM [EventHubDeadLetter]" in each]
     assert "[FailedAt] = ?" in ending
-
-
-@pytest.mark.parametrize("table", [effects, outbox], ids=str)
-def test_statements_that_bypass_the_compiler_have_values_in_the_order_of_columns(
-    table: Table,
-) -> None:
-    connection, stream = Mock(dialect=AZURE_SQL), new_stream()
-    names = list(stream.names)
-    given = [column for column in table.c if column.server_default is None]
-    keys = [column.key for column in given]
-    assert keys[: len(names)] == names
-    own = tuple(f"<{key}>" for key in keys[len(names) :])
-    insert_plain(connection, table, stream.place, [own, own])
-    ((sql, values),) = [call.args for call in connection.exec_driver_sql.call_args_list]
-    columns, _, places = sql.partition(" VALUES ")
-    assert re.findall(r"\[(\w+)\]", columns)[1:] == [column.name for column in given]
-    assert places == f"({', '.join('?' * len(keys))})"
-    assert values == [(*stream.names.values(), *own)] * 2
-    assert all(not isinstance(column.type, UtcTime) for column in given), (
-        "only the compiler converts times"
-    )
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)

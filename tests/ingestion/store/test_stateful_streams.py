@@ -21,8 +21,8 @@ from sqlalchemy.exc import IntegrityError
 
 from shared.ingestion.errors import (
     AccountingBroken,
-    CommitRefused,
     Fenced,
+    RowChanged,
     RowRefused,
     StoreUnavailable,
 )
@@ -130,9 +130,9 @@ def outcomes(draw: st.DrawFn, size_min: int = 0) -> Results:
 class Streams(StoreMachine):
     """Streams of a hub that no other test uses. The names of two of them differ by case."""
 
-    errors = (AccountingBroken, CommitRefused, Fenced, RowRefused, StoreUnavailable)
+    errors = (AccountingBroken, RowChanged, Fenced, RowRefused, StoreUnavailable)
     unavailable = StoreUnavailable
-    conflicts = (CommitRefused,)
+    conflicts = (RowChanged,)
 
     def __init__(self, network: Network, backend: Callable[[AsyncExitStack], Backend]) -> None:
         self._backend = backend

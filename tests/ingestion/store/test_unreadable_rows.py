@@ -157,7 +157,7 @@ async def test_an_unreadable_gap_is_reported_with_its_first_number(
     (gap,) = await store.gaps(stream, None, 9)
     assert gap.first == 4
     assert "cannot be read" in gap.reason
-    notifications = await news.news_since(store, store, NOW - timedelta(days=1))
+    notifications = await news.news_since(store, NOW - timedelta(days=1))
     ours = [each for each in notifications if each.subject.startswith(stream.hub)]
     assert [each.kind for each in ours] == ["dead.letters.growing", "events.gone"]
 
@@ -188,7 +188,7 @@ async def test_an_unreadable_stream_or_checkpoint_stops_no_other(
         await store.load(bad)
     newest = await finding.newest(store, 1000)
     assert {stored.stream for stored in newest} >= {good, bad}
-    notifications = await news.news_since(store, store, NOW - timedelta(days=1))
+    notifications = await news.news_since(store, NOW - timedelta(days=1))
     assert {each.subject.split("/")[0] for each in notifications} >= {good.hub, bad.hub}
     await rows.put("Ingestion", "!streams", key_of_bad, hub=7)
     assert {good, bad} & set(await store.streams()) == {good}

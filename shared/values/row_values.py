@@ -10,26 +10,27 @@ from functools import cache
 from types import NoneType, UnionType
 from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
-from shared.storage.table_requests import Row
-from shared.storage.tables import TEXT_LENGTH_MAX
 from shared.values.text import quoted
 
+TEXT_LENGTH_MAX = 16_000
+"""The most characters in one property of 64 KiB in UTF-16, at up to two units each."""
 UNIX_START = datetime(1970, 1, 1, tzinfo=UTC)
 MICROSECOND = timedelta(microseconds=1)
 FAR_AHEAD = datetime(2999, 12, 31, tzinfo=UTC)
-"""Times in texts lie between UNIX_START and FAR_AHEAD, so adding a duration cannot overflow."""
+"""Times in texts lie between these two, so adding a duration cannot overflow."""
 REASON_LENGTH_MAX = 300
-"""Maximum length of a reason. Longer reasons are cut, because an error may quote a whole row."""
 
 NUMBER_MAX = 1e300
-"""Stored numbers have at most this size, so that calculations with them cannot overflow."""
+"""The largest stored number, so that calculations cannot overflow."""
 
 T = TypeVar("T")
 
 
-def properties(value: Any, left_out: Sequence[str] = (), *, times_as_text: bool = False) -> Row:
+def properties(
+    value: Any, left_out: Sequence[str] = (), *, times_as_text: bool = False
+) -> dict[str, Any]:
     """The properties of a data class, without those that are None. A tuple becomes JSON."""
-    row: Row = {}
+    row: dict[str, Any] = {}
     for each in fields(value):
         content = getattr(value, each.name)
         if content is None or each.name in left_out:
@@ -51,12 +52,9 @@ def value_of(
     time: Callable[[Any], datetime] | None = None,
     **given: Any,
 ) -> T:
-    """The data class of a row, with fields that are ``given`` instead. Unknown properties are
-    ignored. Those that are missing, and times that are empty, have their defaults unless they are
-    ``required``.
-
-    Raises KeyError, TypeError or ValueError. ``time`` converts times; see ``utc`` and ``zoned``.
-    """
+    """The data class of a row, with fields that are ``given`` instead. Missing fields have their
+    defaults unless they are ``required``. Raises KeyError, TypeError, ValueError. ``time`` converts
+    times."""
     values = dict(given)
     for name, (hint, _, has_default) in _fields(of).items():  # type: ignore[arg-type]
         content, (kind, *_) = row.get(name), _kind(hint)
@@ -86,11 +84,8 @@ KINDS: Mapping[Any, tuple[str, Any]] = {
 
 
 def checked(hint: Any, content: Any, name: str) -> Any:
-    """The value of a field, from a property or from JSON. A data class is an object in JSON, in
-    which unknown fields are ignored.
-
-    Raises KeyError, TypeError or ValueError.
-    """
+    """The value of a field, from a property or from JSON, where unknown fields of a data class are
+    ignored. Raises KeyError, TypeError or ValueError."""
     kind, args, must, types = _kind(hint)
     if content is None:
         raise TypeError(f"there is no {name}")
@@ -121,8 +116,7 @@ def _nested(of: Any, content: Mapping[str, Any]) -> Any:
 
 @cache
 def _kind(hint: Any) -> tuple[Any, tuple[Any, ...], str, Any]:
-    """The class of a type and its arguments, and the entry of ``KINDS``. A class that is neither
-    there nor a data class is an enumeration of texts."""
+    """The class of a type, its arguments and its entry of ``KINDS``; others are enumerations."""
     kind = get_origin(hint) or hint
     must, types = KINDS.get(kind) or KINDS[Mapping if is_dataclass(kind) else str]
     return kind, get_args(hint), must, types
@@ -155,12 +149,11 @@ json_text = json.JSONEncoder(separators=(",", ":"), default=datetime.isoformat).
 
 
 def property_text(text: str) -> str:
-    """The text, cut to the maximum length of one property. Lone surrogates, which UTF-8 cannot
-    encode, are replaced."""
+    """The text, cut to one property, with lone surrogates replaced."""
     return text[:TEXT_LENGTH_MAX].encode("utf-8", "replace").decode("utf-8")
 
 
-def pieces(name: str, text: str) -> Row:
+def pieces(name: str, text: str) -> dict[str, Any]:
     """A long text, split into the properties ``name_0``, ``name_1`` …"""
     starts = range(0, len(text), TEXT_LENGTH_MAX)
     return {f"{name}_{n}": text[i : i + TEXT_LENGTH_MAX] for n, i in enumerate(starts)}
@@ -178,10 +171,7 @@ def microseconds(time: datetime) -> int:
 
 
 def utc(value: datetime | str) -> datetime:
-    """A time in UTC, converted from a value of the SDK or from a text that an operator typed.
-
-    A time without a zone is assumed to be in UTC.
-    """
+    """A time in UTC, from the SDK or from a text. One without a zone is assumed to be in UTC."""
     time = datetime.fromisoformat(value) if isinstance(value, str) else value
     zoned = time if time.tzinfo is not None else time.replace(tzinfo=UTC)
     return zoned.astimezone(UTC)

@@ -1,0 +1,97 @@
+"""What other rules would have done in a time that the app recorded, beside what was done."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import uuid
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from backtest.arena import as_schedule
+from backtest.outcome import course
+from local.azurite import Azurite
+from shared.autoscaling.deciding.decide import EntryKind, LogEntry
+from shared.autoscaling.store.tables import TableStateStore
+from shared.settings.connections import StorageConnection
+from shared.values.measurements import MetricValue
+from tests.backtest.arenas import START, CommandLine, arena, bursty
+
+RULES = """
+from shared.autoscaling import AppServicePlan, Limits, QueueAge, Resource, StorageQueue, Threshold
+
+def resources(settings):
+    plan = AppServicePlan("00000000-0000-0000-0000-000000000001", "group", "{name}")
+    jobs = {{"jobs": StorageQueue("jobs")}}
+    policy = QueueAge("jobs", until_known=Threshold("jobs", 100, 10))
+    return [Resource("{name}", plan, jobs, policy, limits=Limits(1, {maximum}))]
+"""
+MINUTES, ALWAYS = 180, 6
+
+
+async def record(connection_string: str, name: str) -> None:
+    """Three hours in which six instances ran, whatever waited."""
+    store = TableStateStore(StorageConnection("Storage", connection_string))
+    played = course(arena(), bursty(1, MINUTES), as_schedule([ALWAYS] * MINUTES))
+    for minute, backlog in enumerate([0.0, *played.backlog]):
+        time = START + timedelta(minutes=minute)
+        line = LogEntry(
+            name, time, EntryKind.DECISION, f"jobs-{minute}", "hold", ALWAYS, ALWAYS,
+            metric="jobs", value=backlog, samples={"jobs": (MetricValue(time, backlog),)},
+        )  # fmt: skip
+        await store.record(line)
+    await store.close()
+
+
+@pytest.fixture
+def name(azurite: Azurite, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    name = f"plan-{uuid.uuid4().hex[:8]}"
+    asyncio.run(record(azurite.connection_string, name))
+    monkeypatch.setenv("AzureWebJobsStorage", azurite.connection_string)
+    monkeypatch.chdir(tmp_path)
+    for file, maximum in (("scaling_rules.py", 6), ("other.py", 4)):
+        (tmp_path / file).write_text(RULES.format(name=name, maximum=maximum))
+    return name
+
+
+def test_other_limits_and_rules_are_told_beside_what_was(
+    backtest: CommandLine, name: str, tmp_path: Path
+) -> None:
+    picture = tmp_path / "picture.png"
+    since, until = START.isoformat(), (START + timedelta(hours=2)).isoformat()
+    words = ("what-if", name, "--since", since, "--until", until, "--instance-rate", "10")
+    more = ("--price", "0.5", "--plot", str(picture), "--json")
+    code, out, err = backtest.run(*words, "--maximum", "4", "--age-limit", "10", *more)
+    assert (code, err) == (0, "")
+    told = json.loads(out)
+    was, now, then = told["schedules"].values()
+    assert list(told["schedules"]) == ["as it was", "rules as they are, replayed", "what if"]
+    assert told["minutes"] == 119
+    assert was["instance_hours"] == ALWAYS * 119 / 60
+    assert was["money"] == 0.5 * was["instance_hours"]
+    assert then["instance_hours"] < now["instance_hours"] < was["instance_hours"]
+    assert told["change"] == ["limits=Limits(maximum=4),", "goal=Goal(age_limit_minutes=10.0),"]
+    assert picture.stat().st_size > 10_000
+    code, out, _ = backtest.run(*words, "--rules", "other.py")
+    assert code == 0
+    assert "what if" in out
+    assert "maximum=4" in out
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--since", "noon"), "'noon' must be a time such as 2026-03-01T12:00:00Z"),
+        (("--since", "2026-03-02", "--until", "2026-03-01"), "must be later than --since"),
+        (("--since", "2027-01-01"), "found 0 recorded backlogs"),
+        (("--since", "2026-03-01", "--rules", "none.py"), "none.py: the file does not exist"),
+    ],
+)
+def test_what_cannot_be_used_is_told(
+    backtest: CommandLine, name: str, words: tuple[str, ...], said: str
+) -> None:
+    code, _, err = backtest.run("what-if", name, "--instance-rate", "10", *words)
+    assert code == 2
+    assert said in " ".join(err.split())
