@@ -60,7 +60,7 @@ def parsed(arguments: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog=f"{PROGRAM} audit",
         description="Say what a plan cost in the last days, what its autoscale setting, the "
-        "default rule and your own rules would have cost, and how sure that is. It reads Azure "
+        "default policy and your own rules would have cost, and how sure that is. It reads Azure "
         "Monitor with your own login (az login), for which Monitoring Reader is enough, and "
         "changes nothing.",
     )
@@ -80,7 +80,7 @@ def parsed(arguments: Sequence[str]) -> argparse.Namespace:
         help="keep what is read; the same command continues an unfinished file",
     )
     add("--html", type=Path, metavar="FILE", help="write the screen and the pictures, as one file")
-    add("--rules", type=Path, metavar="FILE", help="write the default rule; a file is kept")
+    add("--rules", type=Path, metavar="FILE", help="write the default policy; a file is kept")
     add("--compare", type=Path, metavar="FILE", help="judge this rules file, too")
     add("--resource", metavar="NAME", help="the resource of --compare, if it has several")
     add(

@@ -34,7 +34,7 @@ from shared.autoscaling.azure_monitor.lag import LAG_SECONDS_MAX
 from shared.autoscaling.sources import ServiceBusQueue, ServiceBusSubscription, Source
 
 PAID, OLD, OWN, BEST = "paid", "built-in", "own", "best"
-NAMES = {PAID: "paid", OLD: "built-in, replayed", RULES: "default rule", OWN: "your rules",
+NAMES = {PAID: "paid", OLD: "built-in, replayed", RULES: "default policy", OWN: "your rules",
          BEST: "best found"}  # fmt: skip
 DAYS_MIN = 5
 """Fewer whole days are not resampled."""
@@ -106,7 +106,7 @@ class Audit:
 
     @cached_property
     def reference(self) -> str:
-        """With what the default rule is compared: the replay of the setting if it is true to the
+        """With what the default policy is compared: the replay of the setting if it is true to the
         month, because both then have the same errors."""
         error = self.model_error
         return OLD if error is not None and abs(error) <= MODEL_ERROR_MAX else PAID
@@ -139,7 +139,7 @@ class Audit:
 
     @cached_property
     def saving(self) -> tuple[float, float, float]:
-        """The share of instance-hours that the default rule saves, with its 90 % interval. Without
+        """The share of instance-hours that the default policy saves, and its 90 % interval. Without
         enough days, the interval is everything."""
         before, after = (self.courses[n].by_minute.sum() for n in (self.reference, RULES))
         some, other = self.resampled_hours(self.reference), self.resampled_hours(RULES)
@@ -198,7 +198,7 @@ def audit(
     subscription: str,
     progress: Progress,
 ) -> Audit:
-    """Judge what was paid, the setting, the default rule and the user's rules in one arena."""
+    """Judge what was paid, the setting, the default policy and the user's rules in one arena."""
     month, arrivals = found.month, found.workload.arrivals
     converted, why = _converted(month)
     arena = _arena(found, converted, age_limit_minutes)
@@ -239,7 +239,7 @@ def audit(
             *found.workload.notices,
             *(f"not converted: {each}" for each in (converted.left_out if converted else ())),
         ),
-        mine="the default rule",
+        mine="the default policy",
     )
     return Audit(found, study, text, why)
 
@@ -318,7 +318,7 @@ def _as_azure_decides(converted: Converted, entity: str) -> Resource:
 
 
 def _rules_text(found: Findings, arena: Arena, subscription: str) -> str:
-    """The rules file with the default rule: what is written is what was judged."""
+    """The rules file with the default policy: what is written is what was judged."""
     month, rate = found.month, found.rate
     plan = _plan(month)
     queue = ServiceBusQueue(month.entity)

@@ -87,7 +87,7 @@ def _table(audit: Audit, price: float | None) -> Table:
 
 
 def _hours(audit: Audit) -> Table:
-    table = grid("messages", "oldest", "late", "instances", "default rule late", "instances")
+    table = grid("messages", "oldest", "late", "instances", "default policy late", "instances")
     paid, mine = audit.courses[PAID], audit.courses[RULES]
     for first, end in audit.worst_hours():
         part = slice(first, end)
@@ -127,13 +127,13 @@ def _sentences(audit: Audit, price: float | None) -> Iterator[str]:
         hours = share * audit.courses[audit.reference].by_minute.sum() / 60
         money = "" if price is None else f", {hours * price:,.2f} in money"
         yield (
-            f"Against {NAMES[audit.reference]}, the default rule saves {share:.1%} of the hours "
+            f"Against {NAMES[audit.reference]}, the default policy saves {share:.1%} of the hours "
             f"(90 %: {low:.1%} to {high:.1%}, from resampled days){money}."
         )
     else:
         yield f"There are fewer than {DAYS_MIN} whole days, so how sure this is cannot be said."
     if not audit.found.rate.sure:
-        yield "The rate per instance is not sure, so the default rule learns it in the replay."
+        yield "The rate per instance is not sure, so the default policy learns it in the replay."
 
 
 def as_html(audit: Audit, price: float | None) -> str:

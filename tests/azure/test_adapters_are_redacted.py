@@ -32,7 +32,7 @@ def adapter_classes() -> Iterator[type]:
     """Each public class with public coroutines in a module that imports a client library.
 
     A private class serves its own module, so its errors leave through that module's adapter. Those
-    of the roof leave through the adapters that it calls. A submitter may start a process instead.
+    of the assembly leave through the adapters that it calls. A submitter may start a process.
     """
     for each_module in pkgutil.walk_packages(shared.__path__, "shared."):
         if each_module.name.startswith(("shared.__main__", "shared.cli", "shared.wiring")):

@@ -137,7 +137,7 @@ def test_a_month_without_what_an_audit_needs_says_what_is_missing(column: str, s
 
 
 def audited(paid: tuple[int, int], old: tuple[int, int], new: tuple[int, int], days: int) -> Audit:
-    """Of steady instances and daily late minutes: what was paid, the setting, the default rule."""
+    """Of steady instances and daily late minutes: paid, the setting, the default policy."""
     minutes = days * DAY_MINUTES
 
     def course(instances: int, late: int) -> Course:
@@ -203,7 +203,7 @@ def test_the_command_prints_one_screen_and_writes_what_it_judged(
     files = ("--html", page, "--rules", rules, "--export", copy, "--compare", SHIPPED_RULES)
     code, out, err = backtest.run("audit", "--from", export, "--price", "0.5", *files)
     assert (code, err) == (0, "")
-    for part in ("paid", "built-in, replayed", "default rule", "your rules", "best found",
+    for part in ("paid", "built-in, replayed", "default policy", "your rules", "best found",
                  "proven bound", "money", "five worst hours",
                  "fewer than 5 whole days"):  # fmt: skip
         assert part in out, part

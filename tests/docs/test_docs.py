@@ -255,7 +255,7 @@ def test_the_policy_and_the_handler_on_the_extending_page_are_valid() -> None:
     [([0, 0, 0], 3), ([0, 1, 0], 4), ([0, 0, 2], 4), ([], 4)],
     ids=["idle", "one is busy", "the last is busy", "nobody reports"],
 )
-def test_the_recipe_for_work_in_hand_scales_in_only_if_every_worker_says_that_it_is_idle(
+def test_the_recipe_for_work_in_progress_scales_in_only_if_every_worker_says_that_it_is_idle(
     reports: list[int], desired: int
 ) -> None:
     names = names_of("scale-in.md")
@@ -264,11 +264,11 @@ def test_the_recipe_for_work_in_hand_scales_in_only_if_every_worker_says_that_it
     assert decode_samples(names["text"]).metrics[0].value.value == 2
     bodies = [names["report"](each, ago(15 * place)) for place, each in enumerate(reports)]
     sent = [metric for body in bodies for metric in decode_samples(body).metrics]
-    in_hand = Window(tuple(each.value for each in reversed(sent)))
+    in_progress = Window(tuple(each.value for each in reversed(sent)))
     known = replace(declared, throughput=Throughput(60, 3))
     empty = state(capacity=4).with_history("orders", history([0] * 31))
     idle = empty.with_history(CAPACITY_METRIC, Window((sample(4, 1800), sample(4))))
-    decision = decide(known, idle.with_history("in_hand", in_hand), NOW)
+    decision = decide(known, idle.with_history("in_progress", in_progress), NOW)
     assert decision.desired == desired, decision.reason
 
 
