@@ -50,7 +50,7 @@ class Point:
 
 def load_history(resource: Resource, rate: float | None) -> Workload:
     """Read from the storage account of AzureWebJobsStorage. Raises NoHistory."""
-    entries, state = asyncio.run(_read(resource.name))
+    entries, state = asyncio.run(read_history(resource.name))
     estimate = rate_estimate(resource.throughput, state.learned)
     if rate is None and estimate is not None and estimate.sure:
         rate = estimate.likely
@@ -62,7 +62,8 @@ def load_history(resource: Resource, rate: float | None) -> Workload:
     return workload_from(resource, points_of(resource, entries, state), rate)
 
 
-async def _read(resource_name: str) -> tuple[list[LogEntry], ScalingState]:
+async def read_history(resource_name: str) -> tuple[list[LogEntry], ScalingState]:
+    """``read_record`` of the storage account of AzureWebJobsStorage. Raises NoHistory."""
     from shared.autoscaling.store.tables import TableStateStore  # noqa: PLC0415  heavy to import
     from shared.azure import credentials  # noqa: PLC0415  heavy to import
 

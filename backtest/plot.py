@@ -106,14 +106,18 @@ def png_of(study: Study) -> bytes:
     columns = [whole] if busiest == whole else [whole, busiest]
     with mpl.rc_context(STYLE):  # type: ignore[arg-type]  # the stubs want literal keys
         figure = Figure(figsize=(8.5 * len(columns), 7.5), layout="constrained")
-        FigureCanvasAgg(figure)
         heights = {"height_ratios": (2, 2, 3)}
         axes = figure.subplots(3, len(columns), sharex="col", squeeze=False, gridspec_kw=heights)
         for number, view in enumerate(columns):
             _column(view, axes[:, number])
         _titles(figure, axes, study)
-        buffer = io.BytesIO()
-        figure.savefig(buffer, format="png", dpi=110)
+        return png(figure)
+
+
+def png(figure: Figure) -> bytes:
+    buffer = io.BytesIO()
+    FigureCanvasAgg(figure)
+    figure.savefig(buffer, format="png", dpi=110)
     return buffer.getvalue()
 
 
