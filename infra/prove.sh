@@ -15,6 +15,7 @@ LOOKS_MAX=${LOOKS_MAX:-100} # 25 minutes
 PYTHON=${PYTHON:-.venv/bin/python}
 MINUTES=${MINUTES:-120}
 OBJECT_ID='import base64, json, sys; print(json.loads(base64.urlsafe_b64decode(sys.stdin.read().split(".")[1] + "=="))["oid"])'
+SETTINGS='import json, sys; from local.prove.script import WHOLE, app_settings; print(json.dumps(app_settings(WHOLE.minutes / float(sys.argv[1]))))'
 
 fail() {
     printf '%s\n' "$@" >&2
@@ -194,7 +195,7 @@ deploy() {
     "topicSubscription": { "value": "billing" },
     "eventHub": { "value": true },
     "storageSku": { "value": "Standard_LRS" },
-    "settings": { "value": $("$PYTHON" -m local.prove --print-settings --minutes "$MINUTES") }
+    "settings": { "value": $("$PYTHON" -c "$SETTINGS" "$MINUTES") }
   }
 }
 END

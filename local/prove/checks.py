@@ -150,8 +150,8 @@ def checks(seen: Seen) -> list[Check]:
 def _safe(seen: Seen) -> Check:
     lowest, highest = (of((each.capacity for each in seen.samples), default=0) for of in (min, max))
     said = (
-        f"{len(seen.samples)} looks at the plan ({seen.failed_looks} failed) showed {lowest} to {highest} instances "
-        f"(limits {MINIMUM} to {MAXIMUM}); {_orders(seen)} orders"
+        f"{len(seen.samples)} looks at the plan ({seen.failed_looks} failed) showed {lowest} to "
+        f"{highest} instances (limits {MINIMUM} to {MAXIMUM}); {_orders(seen)} orders"
     )
     name = "No order outside the limits, without data, against a rate limit, or while paused"
     return Check(name, not seen.broken and bool(seen.samples), _with(said, seen.broken))

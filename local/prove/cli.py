@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import json
 import logging
 import os
 import sys
@@ -20,7 +19,7 @@ from local.prove import report
 from local.prove.checks import checks
 from local.prove.places import AzFailed, InAzure, Place, this_machine
 from local.prove.run import NotReady, prove
-from local.prove.script import PART, WHOLE, app_settings
+from local.prove.script import PART, WHOLE
 from shared.settings.files import read_json, values_of
 from shared.values.redaction import redacted
 from shared.wiring.app import App
@@ -35,9 +34,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = _parse(arguments)
     script = PART if options.part else WHOLE
     speed = script.minutes / (options.minutes or (AZURE if options.plan else HERE))
-    if options.print_settings:
-        print(json.dumps(app_settings(speed)))
-        return 0
     if options.what_if:
         print("\n".join(f"- {each}" for each in report.quantities(script, speed)))
         return 0
@@ -93,7 +89,6 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     add("--html", type=Path, default=REPORT, metavar="FILE", help="default: %(default)s")
     add("--anonymous", action="store_true", help="leave names and IDs out of the report")
     add("--what-if", action="store_true", help="print what it would do, and nothing else")
-    add("--print-settings", action="store_true", help="print the settings of the app, as JSON")
     add("--plan", metavar="RESOURCE_ID", help="the plan of a deployment by infra/prove.sh")
     add("--app", metavar="NAME", help="the function app of that deployment")
     add("--settings", type=Path, metavar="FILE", help="the settings of that deployment")

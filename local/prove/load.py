@@ -9,11 +9,10 @@ from __future__ import annotations
 import asyncio
 import json
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any
 
 from azure.servicebus import ServiceBusReceivedMessage, ServiceBusSubQueue
 from azure.servicebus.aio import ServiceBusClient, ServiceBusReceiver
@@ -128,7 +127,7 @@ class Load:
 
 
 @asynccontextmanager
-async def loading(app: App, script: Script, minute: Callable[[], float]) -> Any:
+async def loading(app: App, script: Script, minute: Callable[[], float]) -> AsyncIterator[Load]:
     """A load whose connections are closed at the end."""
     connection = app.settings.service_bus("ServiceBusConnection")
     one = app.settings.single_resource()
@@ -137,13 +136,11 @@ async def loading(app: App, script: Script, minute: Callable[[], float]) -> Any:
         stack.push_async_callback(sender.close)
         client = await stack.enter_async_context(_client(connection))
         of = (one.topic, one.subscription)
-        receivers = [
-            client.get_subscription_receiver(*of, sub_queue=each)
-            for each in (None, ServiceBusSubQueue.DEAD_LETTER)
-        ]
-        for each in receivers:  # they connect when they are first used
+        waiting = client.get_subscription_receiver(*of)
+        dead = client.get_subscription_receiver(*of, sub_queue=ServiceBusSubQueue.DEAD_LETTER)
+        for each in (waiting, dead):  # they connect when they are first used
             stack.push_async_callback(each.close)
-        yield Load(app, script, minute, sender, *receivers)
+        yield Load(app, script, minute, sender, waiting, dead)
 
 
 async def _count(receiver: ServiceBusReceiver) -> int:

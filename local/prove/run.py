@@ -96,14 +96,16 @@ async def _succeeds(act: Callable[[], Awaitable[object]], seconds_max: float) ->
 
 
 async def _beside(main: Coroutine[Any, Any, None], *background: Coroutine[Any, Any, None]) -> None:
-    """Run the others until ``main`` has ended."""
-    tasks = [asyncio.create_task(each) for each in background]
+    """Run the others until ``main`` has ended. A client may swallow a cancellation, so they are
+    cancelled until they end."""
+    tasks = {asyncio.create_task(each) for each in background}
     try:
         await main
     finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        while tasks:
+            for task in tasks:
+                task.cancel()
+            _, tasks = await asyncio.wait(tasks, timeout=1)
 
 
 async def _repeated(seconds: float, act: Callable[[], Awaitable[None]]) -> None:
@@ -170,7 +172,7 @@ async def _seen(place: Place, watch: Watch, load: Load, began: datetime, told: T
             return None
 
     events = await _accounted(watch.app, load)
-    await watch.read_log(datetime.now(UTC))
+    await watch.read_log()
     poison = await watch.app.scaling.store.log(UNATTRIBUTED, ENTRIES_MAX, began)
     entries = sorted([*watch.entries.values(), *poison], key=lambda each: each.time)
     return Seen(

@@ -58,9 +58,9 @@ class Watch:
         self.safety.minute(capacity, now, capacity_changed=changed)
         waiting = self.load.sent - len(self.load.received)
         self.samples.append(Sample(self.minute(), capacity, waiting, self.load.oldest_minutes))
-        await self.read_log(now)
+        await self.read_log()
 
-    async def read_log(self, now: datetime) -> None:
+    async def read_log(self) -> None:
         store, name = self.app.scaling.store, self.resource.name
         snapshot = await store.load(name)
         if snapshot.state.desired is not None:

@@ -71,18 +71,32 @@ class Cloud:
         text = " ".join(arguments)
         with (self.folder / "calls").open("a") as calls:
             calls.write(json.dumps([name, *arguments]) + "\n")
-        state = self.state
-        for file in [a.removeprefix("@") for a in arguments if a.endswith((".json", ".jsonl"))]:
+        for file in [a.removeprefix("@") for a in arguments if a.endswith(".json")]:
             (self.folder / Path(file).name).write_bytes(Path(file).read_bytes())
         if name == "sleep":
-            state["now"] += float(text)
+            self.state["now"] += float(text)
             return ""
         if name == "az" and text.startswith(("login", "account", "ad ")):
             return self._account(text)
         loads = "local.prove" in text and "--plan" in text
-        for audience in (RESOURCE_MANAGER,) if name == "az" else SERVICES if loads else ():
+        needed = (RESOURCE_MANAGER,) if name == "az" else SERVICES if loads else ()
+        self._tokens(needed)
+        self.state["now"] += next(
+            (s for part, s in self.state["seconds"].items() if part in text), 5
+        )
+        self._fail_at(text)
+        self._tokens(needed)  # it polls until a long operation has ended
+        if self.state["refused"] and self.state["refused"] in text:
+            self.end("refused")
+        return self._resources(text) if name == "az" else ""
+
+    def _tokens(self, audiences: tuple[str, ...]) -> None:
+        for audience in audiences:
             self.token(audience)
-        state["now"] += next((s for part, s in state["seconds"].items() if part in text), 5)
+
+    def _fail_at(self, text: str) -> None:
+        """The user presses Ctrl-C, or the runner kills the step, during this command."""
+        state = self.state
         if state["interrupted"] and state["interrupted"] in text:
             state["interrupted"] = ""
             self.save()
@@ -91,11 +105,6 @@ class Cloud:
         if state["killed"] and state["killed"] in text:
             self.save()
             os.killpg(0, signal.SIGKILL)
-        for audience in (RESOURCE_MANAGER,) if name == "az" else SERVICES if loads else ():
-            self.token(audience)  # it polls until a long operation has ended
-        if state["refused"] and state["refused"] in text:
-            self.end("refused")
-        return self._resources(text) if name == "az" else ""
 
     def _account(self, text: str) -> str:
         state = self.state
@@ -112,36 +121,24 @@ class Cloud:
         return kind if "--query user.type" in text else "subscription-id"
 
     def _resources(self, text: str) -> str:
-        state, command = self.state, " ".join(text.split()[:3]).partition(" -")[0]
-        if command.startswith("group "):
-            return self._group(command, _option(text, "--name"), text)
-        if command.startswith("role "):
-            return self._roles(command, text)
-        match command:
-            case "appservice plan create":
-                self._make(text, "Microsoft.Web/serverfarms", _option(text, "--tags"))
-                state["resources"] |= {f"{self._path(text)}/untagged": ""} if state["extra"] else {}
-            case "deployment group create":
-                self._deploy(text)
-            case "deployment group show" if "commandSettings" in text:
-                return '{"IsEncrypted":false,"Values":{"Topic":"orders"}}'
-            case "resource list":
-                return self._listed(text)
-            case "resource delete":
-                self._delete(_option(text, "--ids"))
-            case "functionapp function list":
-                return "4"
-        return state["answers"].get(command, "answer")
+        """What Resource Manager answers: one method for each command that changes or reads it."""
+        command = " ".join(text.split()[:3]).partition(" -")[0]
+        answer = getattr(self, f"_{command.replace(' ', '_')}", None)
+        return str((answer(text) or "") if answer else self.state["answers"].get(command, "answer"))
 
     def _path(self, text: str) -> str:
         return f"/subscriptions/subscription-id/resourceGroups/{_option(text, '--resource-group')}"
 
-    def _make(self, text: str, kind: str, tag: str) -> str:
-        name = f"{self._path(text)}/providers/{kind}/{'workers' if 'farms' in kind else 'new'}"
-        self.state["resources"][name] = tag
-        return name
+    def _make(self, text: str, kind: str, tag: str) -> None:
+        name = "workers" if kind.endswith("farms") else "new"
+        self.state["resources"][f"{self._path(text)}/providers/{kind}/{name}"] = tag
 
-    def _deploy(self, text: str) -> None:
+    def _appservice_plan_create(self, text: str) -> None:
+        self._make(text, "Microsoft.Web/serverfarms", _option(text, "--tags"))
+        if self.state["extra"]:
+            self.state["resources"][f"{self._path(text)}/untagged"] = ""
+
+    def _deployment_group_create(self, text: str) -> None:
         given = json.loads((self.folder / "parameters.json").read_text())["parameters"]
         for kind in TYPES:
             self._make(text, kind, f"proof={given['tags']['value']['proof']}")
@@ -149,66 +146,78 @@ class Cloud:
         plan = given["planIds"]["value"][0]
         self.state["assignments"]["assignment-of-the-app"] = [plan, "role-1"]
 
-    def _listed(self, text: str) -> str:
+    def _deployment_group_show(self, text: str) -> str:
+        settings = '{"IsEncrypted":false,"Values":{"Topic":"orders"}}'
+        return settings if "commandSettings" in text else "new"
+
+    def _functionapp_function_list(self, _text: str) -> str:
+        return "4"
+
+    def _resource_list(self, text: str) -> str:
         run = text.partition("'")[2].partition("'")[0]
         tag = f"proof={run}" if "tags.proof" in text else ""
-        found = [
-            each
-            for each, own in self.state["resources"].items()
-            if each.startswith(self._path(text) + "/") and tag in ("", own)
-        ]
+        resources = self.state["resources"].items()
+        inside = [(id_, own) for id_, own in resources if id_.startswith(self._path(text) + "/")]
+        found = [id_ for id_, own in inside if tag in ("", own)]
         return str(len(found)) if "length(@)" in text else "\n".join(found)
 
-    def _delete(self, resource: str) -> None:
+    def _resource_delete(self, text: str) -> None:
+        resource = _option(text, "--ids")
         if resource in self.state["busy"]:
             self.state["busy"].remove(resource)
             self.end("The resource is in use.")
         del self.state["resources"][resource]
 
-    def _roles(self, command: str, text: str) -> str:
-        assignments, roles = self.state["assignments"], self.state["roles"]
-        match command:
-            case "role definition list" if "--output json" in text:
-                return json.dumps([{"name": name} for name in roles])
-            case "role definition list":
-                part = text.partition("'")[2].partition("'")[0]
-                return "\n".join(name for name, shown in roles.items() if part in shown)
-            case "role definition delete":
-                if any(role == _option(text, "--name") for _, role in assignments.values()):
-                    self.end("The role has assignments.")
-                del roles[_option(text, "--name")]
-            case "role assignment create":
-                role = text.partition("--role ")[2].partition(" --")[0]
-                assignments[f"assignment-{len(assignments)}"] = [_option(text, "--scope"), role]
-            case "role assignment delete":
-                del assignments[_option(text, "--ids")]
-            case "role assignment list":
-                found = [n for n, (at, _) in assignments.items() if at == _option(text, "--scope")]
-                if "--output json" not in text:
-                    return "\n".join(found)
-                shown = [
-                    {"id": n, "principalId": "app", "roleDefinitionId": f"/x/{assignments[n][1]}"}
-                    for n in found
-                ]
-                return json.dumps(shown)
-        return ""
+    def _role_definition_list(self, text: str) -> str:
+        roles = self.state["roles"]
+        if "--output json" in text:
+            return json.dumps([{"name": name} for name in roles])
+        part = text.partition("'")[2].partition("'")[0]
+        return "\n".join(name for name, shown in roles.items() if part in shown)
 
-    def _group(self, command: str, name: str, text: str) -> str:
-        state = self.state
-        match command:
-            case "group create":
-                state["groups"][name] = _option(text, "--tags").removeprefix("proof=")
-            case "group show":
-                return str(state["groups"][name])
-            case "group delete":
-                del state["groups"][name]
-                inside = f"/resourceGroups/{name}/"
-                for kind in ("resources", "assignments"):
-                    kept = {k: v for k, v in state[kind].items() if inside not in f"{k}{v}/"}
-                    state[kind] = kept
-            case "group wait" if name in state["groups"]:
-                self.end("The group still exists.")
-        return str(name in state["groups"]).lower()
+    def _role_definition_delete(self, text: str) -> None:
+        name = _option(text, "--name")
+        if any(role == name for _, role in self.state["assignments"].values()):
+            self.end("The role has assignments.")
+        del self.state["roles"][name]
+
+    def _role_assignment_create(self, text: str) -> None:
+        role = text.partition("--role ")[2].partition(" --")[0]
+        assignments = self.state["assignments"]
+        assignments[f"assignment-{len(assignments)}"] = [_option(text, "--scope"), role]
+
+    def _role_assignment_delete(self, text: str) -> None:
+        del self.state["assignments"][_option(text, "--ids")]
+
+    def _role_assignment_list(self, text: str) -> str:
+        given, scope = self.state["assignments"], _option(text, "--scope")
+        found = [name for name, (at, _) in given.items() if at == scope]
+        if "--output json" not in text:
+            return "\n".join(found)
+        rest = {"principalId": "app"}
+        shown = [{"id": n, "roleDefinitionId": f"/x/{given[n][1]}", **rest} for n in found]
+        return json.dumps(shown)
+
+    def _group_exists(self, text: str) -> str:
+        return str(_option(text, "--name") in self.state["groups"]).lower()
+
+    def _group_create(self, text: str) -> None:
+        tag = _option(text, "--tags").removeprefix("proof=")
+        self.state["groups"][_option(text, "--name")] = tag
+
+    def _group_show(self, text: str) -> str:
+        return str(self.state["groups"][_option(text, "--name")])
+
+    def _group_delete(self, text: str) -> None:
+        name = _option(text, "--name")
+        del self.state["groups"][name]
+        for kind in ("resources", "assignments"):
+            old = self.state[kind].items()
+            self.state[kind] = {k: v for k, v in old if f"/resourceGroups/{name}/" not in f"{k}{v}"}
+
+    def _group_wait(self, text: str) -> None:
+        if _option(text, "--name") in self.state["groups"]:
+            self.end("The group still exists.")
 
 
 def _option(text: str, name: str) -> str:
@@ -218,7 +227,7 @@ def _option(text: str, name: str) -> str:
 
 def main() -> None:
     program, *arguments = sys.argv
-    if arguments[:1] == ["-c"] or "--print-settings" in arguments:
+    if arguments[:1] == ["-c"]:
         os.execv(sys.executable, [sys.executable, *arguments])
     cloud = Cloud(Path(program).parent)
     sys.stdout.write(cloud.call(Path(program).name, arguments) + "\n")

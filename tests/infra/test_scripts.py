@@ -215,7 +215,7 @@ def test_what_if_prints_what_a_proof_uses_and_may_do_and_asks_azure_nothing(tmp_
 def test_the_tokens_of_a_load_are_those_that_the_client_libraries_ask_for() -> None:
     """The Azure CLI keeps a token for each resource, as it was written."""
     assert JWT_TOKEN_SCOPE.removesuffix("/.default") == azure_cli.SERVICES[0]
-    assert EVENT_HUBS_SCOPE.decode().removesuffix("/.default") == azure_cli.SERVICES[1]
+    assert EVENT_HUBS_SCOPE.removesuffix("/.default") == azure_cli.SERVICES[1]
     script = (ROOT / "infra/prove.sh").read_text()
     assert all(each.removeprefix("https://").rstrip("/") in script for each in azure_cli.SERVICES)
 

@@ -6,7 +6,6 @@ import signal
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -39,6 +38,7 @@ def order(minute: float, desired: int) -> LogEntry:
     return entry(EntryKind.DECISION, minute, **given)
 
 
+PUTS = [Put(NOW + MINUTE * 10, 3), Put(NOW + MINUTE * 65, 1)]
 SEEN = Seen(
     script=WHOLE,
     samples=[Sample(float(n), 3 if 10 < n < 60 else 1, 0, 1.0) for n in range(121)],
@@ -53,7 +53,7 @@ SEEN = Seen(
         entry(EntryKind.DEFERRED, 62),
         order(65, 1),
     ],
-    puts=[Put(NOW + MINUTE * 10, 3), Put(NOW + MINUTE * 65, 1)],
+    puts=PUTS,
     messages=Messages(40, SENT, 0, 0),
     events=Events(20, 1, 20, 1, 0),
     broken=(),
@@ -83,7 +83,7 @@ def test_all_checks_hold_if_nothing_is_wrong() -> None:
     ("change", "check", "says"),
     [
         ({"broken": ["12:00 decided 9, which is outside 1 to 4"]}, "outside the limits", "9"),
-        ({"puts": [*SEEN.puts, SEEN.puts[-1]]}, "carried out twice", "carried out 3"),
+        ({"puts": [*PUTS, PUTS[-1]]}, "carried out twice", "carried out 3"),
         ({"puts": [Put(NOW, 4)]}, "carried out twice", "4 instances, which was not decided"),
         ({"messages": Messages(41, SENT, 0, 0)}, "Every message", "41 sent, 40 completed"),
         ({"messages": Messages(40, SENT + Counter("7"), 0, 0)}, "Every message", "1 of them twice"),
