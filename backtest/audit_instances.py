@@ -25,13 +25,13 @@ def from_file(month: Month, path: Path) -> Month:
     points = sorted(instances_of(path).items())
     steps = Counter(later - time for (time, _), (later, _) in pairwise(points))
     step = steps.most_common(1)[0][0] if steps else MINUTE
-    return _with(month, _spans([(at, at, n) for at, n in points], step), f"from {path.name}")
+    return _with(month, _spans([(at, at, n) for at, n in points], step, step), f"from {path.name}")
 
 
 def from_log(month: Month, resource_name: str) -> Month:
     """Each decision was made at a known capacity. Reads the storage of AzureWebJobsStorage."""
     entries, _ = asyncio.run(read_history(resource_name))
-    spans = _spans(decided_at(entries), GAP)
+    spans = _spans(decided_at(entries), GAP, MINUTE)
     return _with(month, spans, f"from the app's decision log of {resource_name}")
 
 
@@ -42,11 +42,11 @@ def decided_at(entries: Iterable[LogEntry]) -> list[Span]:
     return sorted((e.repeated_since or e.time, e.time, float(e.current or 0)) for e in known)
 
 
-def _spans(spans: Sequence[Span], longest: timedelta) -> list[Span]:
-    """Each up to the next one, if that follows within ``longest``, else a minute long."""
+def _spans(spans: Sequence[Span], gap_max: timedelta, alone: timedelta) -> list[Span]:
+    """Each up to the next one, if that follows within ``gap_max``, else for ``alone`` more."""
     nexts = [start for start, *_ in spans[1:]]
     return [
-        (start, after if after and after - end <= longest else end + MINUTE, count)
+        (start, after if after and after - end <= gap_max else end + alone, count)
         for (start, end, count), after in zip_longest(spans, nexts)
     ]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -279,19 +279,20 @@ def test_an_export_that_was_changed_is_refused_with_the_place(
 def test_instances_from_a_file_replace_those_of_azure_and_the_report_says_so(
     backtest: CommandLine, export: Path
 ) -> None:
-    """The file has each tenth minute, and an hour of it is missing."""
-    month, lines = load_month(export), ["time,instances"]
-    for minute, count in enumerate(month.columns["instances"]):
-        if minute % 10 == 0 and not 600 <= minute < 660:
-            lines.append(f"{month.start + timedelta(minutes=minute):%Y-%m-%d %H:%M}Z,{count:g}")
-    table = backtest.file("instances.csv", "\n".join(lines))
-    found = from_file(month, table)
-    known, original = found.columns["instances"], month.columns["instances"]
-    assert known[600:660] == [None] * 60 or known[601:660] == [None] * 59
-    assert known[100:110] == [original[100]] * 10, "until the next value"
-    code, out, err = backtest.run("audit", "--from", export, "--instances", table)
+    month, name = load_month(export), "instances.csv"
+    original = month.columns["instances"]
+
+    def table(minutes: Iterable[int]) -> Path:
+        times = [(month.start + timedelta(minutes=m), original[m]) for m in minutes]
+        rows = [f"{time:%Y-%m-%d %H:%M}Z,{count:g}" for time, count in times]
+        return backtest.file(name, "\n".join(["time,instances", *rows]))
+
+    whole = range(0, month.minutes, 10)
+    known = from_file(month, table(set(whole) - set(range(600, 660)))).columns["instances"]
+    assert known[590:670] == [original[590]] * 10 + [None] * 60 + [original[660]] * 10
+    code, out, err = backtest.run("audit", "--from", export, "--instances", table(whole))
     assert (code, err) == (0, "")
-    assert "from instances.csv" in out
+    assert f"from {name}" in out
 
 
 @pytest.mark.parametrize(
