@@ -17,7 +17,7 @@ import random
 import sys
 import tempfile
 import time
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -39,7 +39,7 @@ from local.azurite import Azurite
 from local.demo.workload import Workload, default_instance_rate
 from local.functions_host.keys import read_keys
 from local.hosts import Hosts
-from local.prove.checks import account
+from local.prove.checks import repeated
 
 TRACE = ROOT / "local" / "data" / "nasa_http_1995-07-11_13.csv"
 TRACE_MINUTES_A_MINUTE = 6
@@ -150,30 +150,28 @@ class Soak:
 
     async def _account(self) -> dict[str, Any]:
         """Compare the changes that were decided with those that Resource Manager accepted."""
-        lost, repeated, orders = list[str](), list[str](), 0
-        accepted = defaultdict[str, list[int | None]](list)
-        for put in self.arm.puts:
-            accepted[put.plan.name] += [put.capacity] if put.accepted else []
+        lost, twice, orders = list[str](), list[str](), 0
+        accepted = Counter(put.plan.name for put in self.arm.puts if put.accepted)
         async with state_store(self.storage) as store:
             for each in fleet.with_queues(self.options.plans):
                 snapshot = await store.load(each.name)
                 desired = snapshot.state.desired
                 entries = await store.log(each.name, LOG_MAX)
-                found = account(entries[::-1], desired.epoch if desired else 0, accepted[each.name])
-                orders += found.epochs
+                epoch = desired.epoch if desired else 0
+                orders += epoch
                 actual = self.arm.plan(_plan(each.name)).capacity
                 if desired is not None and desired.target != actual:
                     old = (snapshot.read_at - desired.requested_at).total_seconds() > ORDER_SECONDS
                     lost += [each.name] if old else []
-                repeated += [each.name] if found.repeated else []
+                twice += [each.name] if repeated(entries, epoch, accepted[each.name]) else []
         limit = KILLED_READ_SECONDS if self.options.kills else UNREAD_SECONDS
         starved = self.unread_most > limit
         return {
-            "ok": not (lost or repeated or starved),
+            "ok": not (lost or twice or starved),
             "orders": orders,
-            "accepted": sum(map(len, accepted.values())),
+            "accepted": accepted.total(),
             "lost": lost,
-            "repeated": repeated,
+            "repeated": twice,
             "unread_longest_s": round(self.unread_most),
             "killed": self.killed,
         }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime
 from itertools import groupby
 
@@ -44,15 +44,6 @@ class Sample:
 
 
 @dataclass(frozen=True, slots=True)
-class Put:
-    """A change of the plan that Resource Manager accepted from the app. The capacity is None where
-    it is not recorded."""
-
-    time: datetime
-    capacity: int | None
-
-
-@dataclass(frozen=True, slots=True)
 class Messages:
     """``left`` and ``dead`` are what the subscription still has at the end."""
 
@@ -75,15 +66,16 @@ class Events:
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """All that was seen of one run. ``puts``, and ``alarms``, the alerts that fired, are None if
-    they cannot be read there."""
+    """All that was seen of one run. ``puts`` are the capacities that Resource Manager accepted from
+    the app, each None where it is not recorded. ``alarms`` are the alerts that fired. Either is
+    None if it cannot be read there."""
 
     script: Script
     samples: Sequence[Sample]
     began: datetime
     speed: float
     entries: Sequence[LogEntry]
-    puts: Sequence[Put] | None
+    puts: Sequence[int | None] | None
     messages: Messages
     events: Events
     broken: Sequence[str]
@@ -108,29 +100,16 @@ class Check:
     evidence: str
 
 
-@dataclass(frozen=True, slots=True)
-class Account:
-    """Whether the changes that were decided are those that Resource Manager has carried out."""
-
-    epochs: int
-    reopened: int
-    accepted: int
-    unordered: Sequence[int] = field(default_factory=list)
-    """Capacities that were set although none was decided, or not in this order."""
-
-    @property
-    def repeated(self) -> bool:
-        return self.accepted > self.epochs + self.reopened
+def repeated(entries: Iterable[LogEntry], epochs: int, accepted: int) -> bool:
+    """Whether Resource Manager carried out more changes than were decided, or sent once more."""
+    return accepted > epochs + sum(each.kind is EntryKind.REOPENED for each in entries)
 
 
-def account(entries: Iterable[LogEntry], epochs: int, capacities: Iterable[int | None]) -> Account:
-    """Compare the decision log with the accepted changes, both oldest first."""
-    known, accepted = list(entries), list(capacities)
-    orders = iter([each.desired for each in known if each.applies])
-    reopened = sum(each.kind is EntryKind.REOPENED for each in known)
-    changed = [c for c, before in zip(accepted, [None, *accepted], strict=False) if c != before]
-    unordered = [each for each in changed if each is not None and each not in orders]
-    return Account(epochs, reopened, len(accepted), unordered)
+def unordered(entries: Iterable[LogEntry], accepted: Sequence[int | None]) -> list[int]:
+    """The capacities that were set although none was decided, or in another order."""
+    orders = iter([each.desired for each in entries if each.applies])
+    changes = [c for c, before in zip(accepted, [None, *accepted], strict=False) if c != before]
+    return [each for each in changes if each is not None and each not in orders]
 
 
 def checks(seen: Seen) -> list[Check]:
@@ -161,12 +140,13 @@ def _once(seen: Seen) -> Check:
     name = "No order is carried out twice"
     if seen.puts is None:
         return Check(name, None, "the changes of the plan could not be read")
-    found = account(seen.entries, seen.last_epoch, [put.capacity for put in seen.puts])
-    said = f"{found.epochs} orders were decided, and Resource Manager carried out {found.accepted}"
-    if found.reopened:
-        said += f" ({found.reopened} were sent again after a change was undone)"
-    wrong = [f"{each} instances, which was not decided" for each in found.unordered]
-    return Check(name, not (found.repeated or wrong), _with(said, wrong))
+    epochs = seen.last_epoch - sum(e.kind is EntryKind.MANUAL_CHANGE for e in seen.entries)
+    said = f"{epochs} orders were decided, and Resource Manager carried out {len(seen.puts)}"
+    wrong = [
+        f"{each} instances, which was not decided" for each in unordered(seen.entries, seen.puts)
+    ]
+    twice = repeated(seen.entries, epochs, len(seen.puts))
+    return Check(name, not (twice or wrong), _with(said, wrong))
 
 
 def _messages(found: Messages) -> Check:

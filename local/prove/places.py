@@ -20,7 +20,6 @@ from local.azurite import Azurite
 from local.demo import profile
 from local.demo.system import CONFLICT_PROBABILITY, declare_entities
 from local.hosts import Hosts
-from local.prove.checks import Put
 from local.prove.script import MINIMUM, app_settings
 
 ROOT = Path(__file__).parents[2]
@@ -59,8 +58,8 @@ class Place(Protocol):
 
     async def relent(self) -> None: ...
 
-    async def puts(self, since: datetime) -> Sequence[Put]:
-        """The changes of the plan that were accepted from the app."""
+    async def puts(self, since: datetime) -> Sequence[int | None]:
+        """The capacities that were accepted from the app, oldest first."""
         ...
 
     async def alarms(self) -> Sequence[str] | None:
@@ -105,9 +104,8 @@ class ThisMachine:
     async def relent(self) -> None:
         self.arm.stop_failing()
 
-    async def puts(self, since: datetime) -> Sequence[Put]:
-        accepted = (put for put in self.arm.puts if put.accepted and put.time >= since)
-        return [Put(put.time, put.capacity) for put in accepted]
+    async def puts(self, since: datetime) -> Sequence[int | None]:
+        return [put.capacity for put in self.arm.puts if put.accepted and put.time >= since]
 
     async def alarms(self) -> None:
         return None
@@ -203,20 +201,20 @@ class InAzure:
 
     async def relent(self) -> None: ...
 
-    async def puts(self, since: datetime) -> Sequence[Put]:
+    async def puts(self, since: datetime) -> Sequence[int | None]:
         """From the activity log, which has no capacities. It is written minutes later."""
         await asyncio.sleep(ALERT_SECONDS)
         app = (await self._assignment())["principalId"]
         start = ("--start-time", f"{since:%Y-%m-%dT%H:%M:%SZ}", "--max-events", "1000")
         events = await _az("monitor", "activity-log", "list", "--resource-id", self.plan, *start)
-        found = {
-            each["correlationId"]: Put(datetime.fromisoformat(each["eventTimestamp"]), None)
+        accepted = {
+            each["correlationId"]
             for each in events
             if each["operationName"]["value"].lower() == "microsoft.web/serverfarms/write"
             and each["status"]["value"] in ("Accepted", "Succeeded")
             and app in (each.get("claims") or {}).values()
         }
-        return sorted(found.values(), key=lambda put: put.time)
+        return [None] * len(accepted)
 
     async def alarms(self) -> Sequence[str]:
         """The rules that fired. Alerts are evaluated every five minutes, on logs that are late."""

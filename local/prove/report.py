@@ -67,7 +67,8 @@ def anonymous(seen: Seen, settings: Mapping[str, str]) -> Seen:
 
 def status_line(checks: Sequence[Check], where: str, day: datetime) -> str:
     """The row of docs/status.md."""
-    counts = [f"{n} {WORDS[key]}" for key in WORDS if (n := sum(c.holds is key for c in checks))]
+    plural = {True: "hold", False: "do not hold", None: WORDS[None]}
+    counts = [f"{n} {plural[key]}" for key in plural if (n := sum(c.holds is key for c in checks))]
     told = f"{', '.join(counts)}; version {versions()['app']}"
     return f"| the proof | {day.day} {day:%B %Y} | {where}: of {len(checks)} checks, {told} |"
 

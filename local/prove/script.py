@@ -58,14 +58,14 @@ class Script:
 
 WHOLE = Script(
     120,
-    load=((0, 30), (8, 150), (20, 45), (47, 100), (54, 160), (58, 45), (60, 0)),
+    load=((0, 30), (8, 150), (20, 45), (47, 200), (54, 220), (58, 45), (60, 0)),
     faults=(
         Step(Fault.POISON, 24, 24),
         Step(Fault.RESTART, 27, 27),
         Step(Fault.BY_HAND, 32, 32),
         Step(Fault.STOPPED, 39, 42),
         Step(Fault.NO_ROLE, 45, 58),
-        Step(Fault.THROTTLED, 60, 64),
+        Step(Fault.THROTTLED, 60, 68),
     ),
 )
 """A burst, all faults, and a quiet hour. The load rises twice while the role is missing, because
@@ -76,7 +76,7 @@ PART = Script(
     faults=(
         Step(Fault.POISON, 3, 3),
         Step(Fault.NO_ROLE, 9, 11),
-        Step(Fault.THROTTLED, 13, 15),
+        Step(Fault.THROTTLED, 13, 18),
     ),
 )
 """A few minutes of the same."""

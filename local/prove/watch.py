@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime, timedelta
 
 from backtest.safety import Safety
@@ -84,14 +84,6 @@ class Watch:
 
 
 def _decision(entry: LogEntry) -> Decision:
-    return Decision(
-        entry.resource_name,
-        entry.time,
-        entry.current,
-        entry.desired,
-        entry.reason,
-        entry.candidates,
-        entry.limited_by,
-        entry.evidence,
-        applies=entry.applies,
-    )
+    """The decision of an entry of the log, which has all of its fields but one."""
+    names = (each.name for each in fields(Decision) if each.name != "fallback")
+    return Decision(**{name: getattr(entry, name) for name in names})
