@@ -143,7 +143,7 @@ GIVEN = "/subscriptions/subscription-id/resourceGroups/ours"
 THEIRS = {
     "groups": {"ours": ""},
     "roles": {"theirs": "Somebody's role"},
-    "assignments": {"theirs": [GIVEN, "theirs"]},
+    "assignments": {"theirs": [GIVEN, "built-in"]},
 }
 
 
