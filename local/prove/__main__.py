@@ -6,8 +6,7 @@ import sys
 from shared.values.packages import packages_of
 
 if __name__ == "__main__":
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, signal.default_int_handler)
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # During the imports there is nothing to close.
     with packages_of("backtest"):
         from local.prove.cli import main
     sys.exit(main())

@@ -18,13 +18,13 @@ NOTICED_MINUTES = 1.5
 """How long it takes, whatever the speed, until the app has read the plan again and has said so."""
 DELAYS = (Fault.STOPPED, Fault.NO_ROLE, Fault.RESTART, Fault.THROTTLED)
 """Faults that keep the app or the workers from doing their part."""
-SHOWS: Mapping[Fault, tuple[EntryKind, ...]] = {
-    Fault.POISON: (EntryKind.POISON,),
-    Fault.BY_HAND: (EntryKind.MANUAL_CHANGE,),
-    Fault.NO_ROLE: (EntryKind.FAILED, EntryKind.DEFERRED),
-    Fault.THROTTLED: (EntryKind.DEFERRED,),
+SHOWS: Mapping[Fault, tuple[tuple[EntryKind, ...], str]] = {
+    Fault.POISON: ((EntryKind.POISON,), ""),
+    Fault.BY_HAND: ((EntryKind.MANUAL_CHANGE,), ""),
+    Fault.NO_ROLE: ((EntryKind.FAILED, EntryKind.DEFERRED), "403"),
+    Fault.THROTTLED: ((EntryKind.DEFERRED,), "429"),
 }
-"""The entries of the decision log by which an operator sees a fault."""
+"""The entries of the decision log by which an operator sees a fault, and a part of their reason."""
 ALERTS: Mapping[Fault, tuple[str, ...]] = {
     Fault.POISON: ("poison",),
     Fault.NO_ROLE: ("action-failed", "source-failed"),
@@ -215,18 +215,19 @@ def _shown(seen: Seen, step: Step) -> Check:
             "the backlog was never empty again"
         )  # fmt: skip
         return Check(name, bool(ended), said)
-    found = list(_entries(seen, step, SHOWS[step.fault]))
+    found = list(_entries(seen, step))
     said = "; ".join(f"{each.kind}: {each.reason}" for each in found[:1]) or "nothing in the log"
     if not found and step.fault is Fault.THROTTLED:
         return Check(name, None, "no order met it")
     return Check(name, bool(found), f"{len(found)} entries, such as {said}" if found else said)
 
 
-def _entries(seen: Seen, step: Step, kinds: Sequence[EntryKind]) -> Iterator[LogEntry]:
+def _entries(seen: Seen, step: Step) -> Iterator[LogEntry]:
+    kinds, part = SHOWS[step.fault]
+    until = step.end + SINCE_FAULT + NOTICED_MINUTES * seen.speed
     for each in seen.entries:
-        minute = seen.minute(each.time)
-        until = step.end + SINCE_FAULT + NOTICED_MINUTES * seen.speed
-        if each.kind in kinds and step.start <= minute <= until:
+        is_near = step.start <= seen.minute(each.time) <= until
+        if is_near and each.kind in kinds and part in each.reason:
             yield each
 
 

@@ -6,11 +6,13 @@ import argparse
 import asyncio
 import logging
 import os
+import signal
 import sys
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 from local.amqp_broker import HAS_AMQP, NO_AMQP
 from local.azurite import AzuriteFailed
@@ -27,6 +29,7 @@ from shared.wiring.app import App
 HERE, AZURE = 10.0, 120.0
 """The minutes of a run."""
 FAILED, MISUSED, INTERRUPTED = 1, 2, 130
+CANCEL_SECONDS = 15.0
 REPORT = Path(".local") / "proof.html"
 
 
@@ -44,13 +47,27 @@ def main(arguments: Sequence[str] | None = None) -> int:
     log = options.html.with_suffix(".log")
     logging.basicConfig(filename=log, filemode="w", level=logging.WARNING, force=True)
     try:
-        return asyncio.run(_proved(options, speed))
-    except KeyboardInterrupt:
-        print("Stopped. There is no report.", file=sys.stderr)
-        return INTERRUPTED
+        return asyncio.run(_interruptible(_proved(options, speed)))
     except (AzFailed, AzuriteFailed, NodeMissing, NotReady) as error:
         print(f"{error}. Log: {log}", file=sys.stderr)
         return FAILED
+
+
+async def _interruptible(work: Coroutine[Any, Any, int]) -> int:
+    """The exit code of the work. A signal cancels it; again later, because a client may swallow a
+    cancellation, but not so soon that it would interrupt the return of the role."""
+    stopped, task = asyncio.Event(), asyncio.create_task(work)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(number, stopped.set)
+    stop = asyncio.create_task(stopped.wait())
+    await asyncio.wait((task, stop), return_when=asyncio.FIRST_COMPLETED)
+    if not stopped.is_set():
+        return task.result()
+    while not task.done():
+        task.cancel()
+        await asyncio.wait((task,), timeout=CANCEL_SECONDS)
+    print("Stopped. There is no report.", file=sys.stderr)
+    return INTERRUPTED
 
 
 async def _proved(options: argparse.Namespace, speed: float) -> int:

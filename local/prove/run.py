@@ -141,7 +141,7 @@ async def _begin(fault: Fault, place: Place, watch: Watch, load: Load) -> None:
             watch.restarted_at = datetime.now(UTC)
         case Fault.BY_HAND:
             capacity = await place.capacity()
-            other = BY_HAND if capacity != BY_HAND else BY_HAND - 1
+            other = BY_HAND if capacity != BY_HAND else BY_HAND + 1
             watch.safety.set_by_hand(other, datetime.now(UTC))
             await place.set_capacity(other)
         case Fault.STOPPED:

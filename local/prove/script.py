@@ -13,7 +13,7 @@ from enum import StrEnum
 RATE, START_UP, AGE_LIMIT = 60, 3, 5
 """Messages that an instance completes in a minute, minutes until it works, and the age limit."""
 MINIMUM, MAXIMUM = 1, 4
-BY_HAND = 3
+BY_HAND = 2
 COMPLETED = "completed"
 """The metric that the workers send to the event hub."""
 
@@ -58,25 +58,25 @@ class Script:
 
 WHOLE = Script(
     120,
-    load=((0, 30), (8, 150), (20, 45), (47, 200), (54, 220), (58, 45), (60, 0)),
+    load=((0, 30), (8, 150), (20, 45), (47, 160), (54, 200), (58, 45), (60, 0)),
     faults=(
         Step(Fault.POISON, 24, 24),
         Step(Fault.RESTART, 27, 27),
         Step(Fault.BY_HAND, 32, 32),
         Step(Fault.STOPPED, 39, 42),
         Step(Fault.NO_ROLE, 45, 58),
-        Step(Fault.THROTTLED, 60, 68),
+        Step(Fault.THROTTLED, 62, 72),
     ),
 )
 """A burst, all faults, and a quiet hour. The load rises twice while the role is missing, because
 Azure may take minutes to notice."""
 PART = Script(
-    24,
-    load=((0, 30), (2, 150), (8, 30), (13, 0)),
+    26,
+    load=((0, 30), (2, 180), (10, 30), (13, 0)),
     faults=(
-        Step(Fault.POISON, 3, 3),
-        Step(Fault.NO_ROLE, 9, 11),
-        Step(Fault.THROTTLED, 13, 18),
+        Step(Fault.POISON, 1, 1),
+        Step(Fault.NO_ROLE, 2, 8),
+        Step(Fault.THROTTLED, 16, 20),
     ),
 )
 """A few minutes of the same."""
