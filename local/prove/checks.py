@@ -10,6 +10,7 @@ from itertools import groupby
 
 from local.prove.script import AGE_LIMIT, MAXIMUM, MINIMUM, START_UP, Fault, Script, Step
 from shared.autoscaling.deciding.decide import EntryKind, LogEntry
+from shared.values.measurements import CAPACITY_METRIC
 
 NAMED_MAX = 5
 SINCE_FAULT = START_UP + 2
@@ -25,6 +26,8 @@ SHOWS: Mapping[Fault, tuple[tuple[EntryKind, ...], str]] = {
     Fault.THROTTLED: ((EntryKind.DEFERRED,), "429"),
 }
 """The entries of the decision log by which an operator sees a fault, and a part of their reason."""
+UNREAD = f"no sample of {CAPACITY_METRIC}"
+"""The condition that shows a missing role if no order has met it."""
 ALERTS: Mapping[Fault, tuple[str, ...]] = {
     Fault.POISON: ("poison",),
     Fault.NO_ROLE: ("action-failed", "source-failed"),
@@ -217,6 +220,9 @@ def _shown(seen: Seen, step: Step) -> Check:
         return Check(name, bool(ended), said)
     found = list(_entries(seen, step))
     said = "; ".join(f"{each.kind}: {each.reason}" for each in found[:1]) or "nothing in the log"
+    unread = [each for each in seen.conditions if UNREAD in each]
+    if not found and step.fault is Fault.NO_ROLE and unread:
+        return Check(name, True, unread[0])
     if not found and step.fault is Fault.THROTTLED:
         return Check(name, None, "no order met it")
     return Check(name, bool(found), f"{len(found)} entries, such as {said}" if found else said)

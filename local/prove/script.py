@@ -58,7 +58,7 @@ class Script:
 
 WHOLE = Script(
     120,
-    load=((0, 30), (8, 150), (20, 45), (47, 160), (54, 200), (58, 45), (60, 0)),
+    load=((0, 30), (8, 150), (20, 45), (47, 240), (58, 45), (60, 0)),
     faults=(
         Step(Fault.POISON, 24, 24),
         Step(Fault.RESTART, 27, 27),
@@ -68,8 +68,8 @@ WHOLE = Script(
         Step(Fault.THROTTLED, 62, 72),
     ),
 )
-"""A burst, all faults, and a quiet hour. The load rises twice while the role is missing, because
-Azure may take minutes to notice."""
+"""A burst, all faults, and a quiet hour. The load rises while the role is missing, so that the app
+needs it."""
 PART = Script(
     26,
     load=((0, 30), (2, 180), (10, 30), (13, 0)),

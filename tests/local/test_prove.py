@@ -125,7 +125,10 @@ def test_what_cannot_be_seen_here_is_neither_right_nor_wrong() -> None:
     found = {c.name: c.holds for c in checks(replace(SEEN, alarms=None, entries=unmet))}
     assert found["The alerts fired for what was broken"] is None
     assert found[f"The app shows and survives: {Fault.THROTTLED}"] is None
-    assert found[f"The app shows and survives: {Fault.NO_ROLE}"] is False
+    no_role = f"The app shows and survives: {Fault.NO_ROLE}"
+    assert found[no_role] is False
+    told = replace(SEEN, entries=unmet, conditions=["workers: no sample of capacity for 3 min"])
+    assert {c.name: c.holds for c in checks(told)}[no_role]
 
 
 def test_a_report_has_no_secret_and_if_anonymous_no_name() -> None:
