@@ -88,7 +88,8 @@ def quantities(script: Script, speed: float) -> list[str]:
 
 def as_html(seen: Seen, checks: Sequence[Check], where: str) -> str:
     failed = [each for each in checks if each.holds is False]
-    head = f"{len(failed)} of {len(checks)} checks do not hold" if failed else "All checks hold"
+    unsaid = f", and {n} cannot be said here" if (n := sum(c.holds is None for c in checks)) else ""
+    head = f"{len(failed)} of {len(checks)} checks do not hold{unsaid}"
     facts = {**versions(), "place": where, "begun": f"{seen.began:%Y-%m-%d %H:%M} UTC"}
     parts = (
         f"<h2>{head}</h2>",
