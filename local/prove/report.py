@@ -14,10 +14,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-import matplotlib as mpl
-from matplotlib.figure import Figure
-
-from backtest.plot import AGE, BEST, INK, LOAD, MINE, STYLE, page, png
+from backtest.plot import AGE, BEST, INK, LOAD, MINE, page, png, styled
 from local.prove.checks import Check, Seen
 from local.prove.script import AGE_LIMIT, MAXIMUM, MINIMUM, RATE, START_UP, Fault, Script
 from shared.autoscaling.deciding.decide import EntryKind
@@ -137,8 +134,7 @@ def _text(text: object) -> str:
 
 def _picture(seen: Seen) -> bytes:
     """Load, age and instances by minute, with the faults as bands."""
-    with mpl.rc_context(STYLE):  # type: ignore[arg-type]  # the stubs want literal keys
-        figure = Figure(figsize=(13, 7), layout="constrained")
+    with styled(13, 7) as figure:
         load, age, plan = figure.subplots(3, sharex=True)
         minutes = [each.minute for each in seen.samples]
         starts, rates = zip(*seen.script.load, strict=True)
