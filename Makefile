@@ -9,7 +9,7 @@ MUTANTS := .local/mutants/.venv
 AUDIT := $(BIN)/pip-audit --strict --timeout 5 --progress-spinner off --disable-pip --no-deps \
 	-r requirements/app.txt -r requirements/sql.txt
 
-.PHONY: help setup check test audit run night settings package picture infra emulators core-tools bench simulate mutants soak cluster lock release clean
+.PHONY: help setup check test audit run night settings package picture infra emulators core-tools bench prove simulate mutants soak cluster lock release clean
 
 help: ## list all targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -88,6 +88,9 @@ core-tools: $(READY) ## run the package under func start of Azure Functions Core
 
 bench: $(READY) ## measure performance, one JSON line a figure; GROUP=decide runs one group
 	@$(BIN)/python -m bench $(GROUP)
+
+prove: $(READY) ## run a load with faults for ten minutes, and write .local/proof.html; ARGUMENTS="--minutes 20"
+	@$(BIN)/python -m local.prove $(ARGUMENTS)
 
 simulate: $(READY) ## run all seeded simulations, then random calls on all stores; SEEDS=10000 FIRST=5000 EXAMPLES=200, or SEED=7 ONLY=ingestion to repeat one
 	@$(BIN)/python -m tests.simulation $(if $(SEEDS),--seeds $(SEEDS)) $(if $(FIRST),--first $(FIRST)) $(if $(SEED),--seed $(SEED)) $(if $(ONLY),--only $(ONLY))

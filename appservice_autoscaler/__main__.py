@@ -7,7 +7,13 @@ import sys
 
 from appservice_autoscaler import use_app
 
-PROGRAMS = {"backtest": "backtest", "event-trends": "spark_jobs.event_trends"}
+PROGRAMS = {
+    "audit": "backtest",
+    "backtest": "backtest",
+    "event-trends": "spark_jobs.event_trends",
+}
+COMMANDS = ("audit",)
+"""Programs that are a command of their module."""
 
 
 def main() -> None:
@@ -17,7 +23,7 @@ def main() -> None:
 
     module = PROGRAMS.get(sys.argv[1], "shared") if sys.argv[1:] else "shared"
     if module != "shared":
-        del sys.argv[1]
+        sys.argv[1:2] = sys.argv[1:2] if sys.argv[1] in COMMANDS else []
     elif sys.argv[1:] in ([], ["--help"]):
         sys.stdout.write(f"Programs with a --help of their own: {', '.join(PROGRAMS)}\n")
     with packages_of("spark"):  # the others name their own

@@ -40,6 +40,8 @@ def audit_command(arguments: Sequence[str]) -> int:
     options = parsed(arguments)
     own = load_rules(options.compare, options.resource) if options.compare else None
     month = _month(options)
+    if options.instances or options.history:
+        month = _with_instances(month, options)
     if options.setting and not options.plan:
         month = month.model_copy(update={"setting": read_setting(options.setting)})
     if options.rules and month.kind == "topic" and not options.subscription:
@@ -71,6 +73,17 @@ def parsed(arguments: Sequence[str]) -> argparse.Namespace:
     add("--subscription", default="", metavar="NAME", help="the topic's subscription, for --rules")
     add("--days", type=bounded(whole, 1, DAYS_MAX), default=30, metavar="N", help="default: 30")
     add("--setting", type=Path, metavar="FILE", help="the autoscale setting, if not the plan's own")
+    add(
+        "--instances",
+        type=Path,
+        metavar="FILE",
+        help="the plan's instances, as CSV with the columns time,instances",
+    )
+    add(
+        "--history",
+        metavar="RESOURCE",
+        help="take the instances from the app's decision log (Storage Table Data Reader)",
+    )
     add("--from", dest="file", type=Path, metavar="FILE", help="what --export has written")
     add("--example", action="store_true", help="the bundled, made-up week")
     add(
@@ -101,6 +114,8 @@ def parsed(arguments: Sequence[str]) -> argparse.Namespace:
         parser.error("give one of --plan, --from and --example")
     if bool(options.plan) != (bool(options.queue) + bool(options.topic) == 1):
         parser.error("--plan needs either --queue or --topic, and these need --plan")
+    if options.instances and options.history:
+        parser.error("give either --instances or --history")
     if options.plan and not PLAN.fullmatch(options.plan):
         parser.error(f"--plan {options.plan}: must be the resource ID of an App Service plan")
     options.plan = options.plan and options.plan.rstrip("/")
@@ -119,6 +134,14 @@ def _month(options: argparse.Namespace) -> Month:
     if options.export:
         save_month(month, options.export)
     return month
+
+
+def _with_instances(month: Month, options: argparse.Namespace) -> Month:
+    from backtest import audit_instances  # noqa: PLC0415  heavy to import
+
+    if options.instances:
+        return audit_instances.from_file(month, options.instances)
+    return audit_instances.from_log(month, options.history)
 
 
 async def read(

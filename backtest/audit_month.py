@@ -46,6 +46,8 @@ class Month(BaseModel):
     """In any form that ``import-autoscale`` reads."""
     setting_id: str = ""
     """The resource that counts the instances; empty if the instances are those in the CPU."""
+    instances_source: str = ""
+    """Where the instances come from, if not from Azure Monitor."""
     start: AwareDatetime
     days: int = Field(ge=1, le=DAYS_MAX)
     columns: dict[str, list[Value]]
@@ -71,6 +73,8 @@ class Month(BaseModel):
 
     @property
     def instances_from(self) -> str:
+        if self.instances_source:
+            return self.instances_source
         if self.setting_id:
             return "from ObservedCapacity of the autoscale setting"
         return "counted in CpuPercentage, not verified"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Iterator
+from functools import partial
 
 import numpy as np
 from rich.console import Console
@@ -21,25 +22,18 @@ def show(audit: Audit, console: Console, price: float | None) -> None:
     """Print the audit on one screen. ``price`` is that of an instance-hour."""
     found, arena = audit.found, audit.study.arena
     plan, work = found.month.plan.rsplit("/", 1)[-1], found.workload
-    say = console.print
+    say = partial(console.print, highlight=False, markup=False)
     say(
         f"{plan}, {found.month.kind} {found.month.entity}: {work.minutes:,} minutes "
         f"({work.minutes / 1440:.1f} days) from {work.starts[0]:%d %b %Y}, "
         f"{arena.min_instances}-{arena.max_instances} instances",
         style="bold",
-        highlight=False,
-        markup=False,
     )
-    if found.month.source:
-        say(f"  · {found.month.source}", style="yellow", highlight=False, markup=False)
-    for notice in audit.study.notices:
-        say(f"  · {notice}", style="yellow", highlight=False, markup=False)
-    say(_facts(audit))
-    say(_table(audit, price))
-    say(_hours(audit))
-    for sentence in _sentences(audit, price):
-        say(sentence, highlight=False, markup=False)
-    say(audit.verdict, style="bold green", highlight=False)
+    for notice in filter(None, (found.month.source, *audit.study.notices)):
+        say(f"  · {notice}", style="yellow")
+    for part in (_facts(audit), _table(audit, price), _hours(audit), *_sentences(audit, price)):
+        say(part)
+    say(audit.verdict, style="bold green")
 
 
 def _facts(audit: Audit) -> Table:

@@ -49,6 +49,23 @@ def is_cpu(source: Source, resource: Resource) -> bool:
 
 def load_cpu(path: Path, zone: tzinfo | None = None) -> Workload | None:
     """The work by minute; None if the file does not have CPU and instances in two columns."""
+    columns = _columns(path, zone)
+    found = [columns.get(pattern.pattern, {}) for pattern in (VALUE, INSTANCES)]
+    return _workload(path, *found) if all(found) else None
+
+
+def instances_of(path: Path) -> dict[datetime, float]:
+    """The instances by minute. Raises BacktestError, also if the file has none."""
+    found = _columns(path).get(INSTANCES.pattern, {})
+    _check_range(path, "instances", found, 1, INSTANCES_MAX)
+    if not found:
+        raise BacktestError(
+            f"{path}: no column of instances. It needs a row with names, such as time,instances"
+        )
+    return found
+
+
+def _columns(path: Path, zone: tzinfo | None = None) -> Columns:
     columns: Columns = {}
     cells = list(_cells(path))
     day_first, _ = order_of_dates([time for _, _, time, _ in cells])
@@ -62,8 +79,7 @@ def load_cpu(path: Path, zone: tzinfo | None = None) -> Workload | None:
         for pattern in (VALUE, INSTANCES):
             if pattern.match(kind) and not is_absent(value):
                 _add(columns.setdefault(pattern.pattern, {}), f"{path}, {place}", time, value, read)
-    found = [columns.get(pattern.pattern, {}) for pattern in (VALUE, INSTANCES)]
-    return _workload(path, *found) if all(found) else None
+    return columns
 
 
 def _cells(path: Path) -> Iterator[Cell]:
@@ -100,16 +116,17 @@ def _add(
     column[minute] = parsed
 
 
+def _check_range(path: Path, name: str, column: dict[datetime, float], low: int, high: int) -> None:
+    for minute, value in column.items():
+        if not (math.isfinite(value) and low <= value <= high):
+            raise BacktestError(f"{path}: {minute}: {name} = {value:g}: must be {low} to {high}")
+
+
 def _workload(
     path: Path, values: dict[datetime, float], instances: dict[datetime, float]
 ) -> Workload:
-    for column, low, high in ((values, 0, 100), (instances, 1, INSTANCES_MAX)):
-        for minute, value in column.items():
-            if not (math.isfinite(value) and low <= value <= high):
-                name = "CPU" if column is values else "instances"
-                raise BacktestError(
-                    f"{path}: {minute}: {name} = {value:g}: must be {low} to {high}"
-                )
+    _check_range(path, "CPU", values, 0, 100)
+    _check_range(path, "instances", instances, 1, INSTANCES_MAX)
     starts = sorted(values.keys() & instances.keys())
     span = (max(*values, *instances) - min(*values, *instances)) // MINUTE + 1
     if span > MINUTES_MAX or 2 * len(starts) < span:

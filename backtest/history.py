@@ -64,7 +64,7 @@ def load_history(
     until: datetime | None = None,
 ) -> History:
     """Read from the storage account of AzureWebJobsStorage. Raises NoHistory."""
-    entries, state = asyncio.run(_read(resource.name, since, until))
+    entries, state = asyncio.run(read_history(resource.name, since, until))
     estimate = rate_estimate(resource.throughput, state.learned)
     if rate is None and estimate is not None and estimate.sure:
         rate = estimate.likely
@@ -78,9 +78,10 @@ def load_history(
     return History(points, rate, workload_from(resource, points, rate))
 
 
-async def _read(
-    resource_name: str, since: datetime | None, until: datetime | None
+async def read_history(
+    resource_name: str, since: datetime | None = None, until: datetime | None = None
 ) -> tuple[list[LogEntry], ScalingState]:
+    """``read_record`` of the storage account of AzureWebJobsStorage. Raises NoHistory."""
     from shared.autoscaling.store.tables import TableStateStore  # noqa: PLC0415  heavy to import
     from shared.azure import credentials  # noqa: PLC0415  heavy to import
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 import base64
 import html
 import io
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -104,16 +105,26 @@ def png_of(study: Study) -> bytes:
     whole = _View(study, 0, study.workload.minutes)
     busiest = _busiest_hours(study)
     columns = [whole] if busiest == whole else [whole, busiest]
-    with mpl.rc_context(STYLE):  # type: ignore[arg-type]  # the stubs want literal keys
-        figure = Figure(figsize=(8.5 * len(columns), 7.5), layout="constrained")
-        FigureCanvasAgg(figure)
+    with styled(8.5 * len(columns), 7.5) as figure:
         heights = {"height_ratios": (2, 2, 3)}
         axes = figure.subplots(3, len(columns), sharex="col", squeeze=False, gridspec_kw=heights)
         for number, view in enumerate(columns):
             _column(view, axes[:, number])
         _titles(figure, axes, study)
-        buffer = io.BytesIO()
-        figure.savefig(buffer, format="png", dpi=110)
+        return png(figure)
+
+
+@contextmanager
+def styled(width: float, height: float) -> Iterator[Figure]:
+    """An empty figure, in the style of all pictures while it is drawn and written."""
+    with mpl.rc_context(STYLE):  # type: ignore[arg-type]  # the stubs want literal keys
+        yield Figure(figsize=(width, height), layout="constrained")
+
+
+def png(figure: Figure) -> bytes:
+    buffer = io.BytesIO()
+    FigureCanvasAgg(figure)
+    figure.savefig(buffer, format="png", dpi=110)
     return buffer.getvalue()
 
 

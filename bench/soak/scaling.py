@@ -13,17 +13,15 @@ import argparse
 import asyncio
 import contextlib
 import json
-import os
 import random
-import socket
 import sys
 import tempfile
 import time
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import psutil
 from aiohttp import ClientSession, ClientTimeout
@@ -40,7 +38,8 @@ from local.azure_apis.plans import P1V3, Plan, PlanId
 from local.azurite import Azurite
 from local.demo.workload import Workload, default_instance_rate
 from local.functions_host.keys import read_keys
-from shared.autoscaling.deciding.decide import EntryKind
+from local.hosts import Hosts
+from local.prove.checks import repeated
 
 TRACE = ROOT / "local" / "data" / "nasa_http_1995-07-11_13.csv"
 TRACE_MINUTES_A_MINUTE = 6
@@ -57,20 +56,18 @@ class Soak:
 
     options: argparse.Namespace
     folder: Path
-    log: IO[bytes]
     storage: str
     arm: Arm
     bus: Bus
     traffic: dict[str, Workload]
-    environ: dict[str, str]
-    hosts: dict[int, psutil.Popen] = field(default_factory=dict)
+    hosts: Hosts
     cpu: float = 0.0
     unread_most: float = 0.0
     killed: int = 0
 
     async def run(self) -> dict[str, Any]:
         for _ in range(self.options.hosts):
-            self._start()
+            self.hosts.start()
         chance, began = random.Random(self.options.seed), time.monotonic()
         kills = sorted(chance.uniform(2, self.options.minutes) for _ in range(self.options.kills))
         flowing = asyncio.create_task(self._flow())
@@ -84,23 +81,12 @@ class Soak:
             print(json.dumps({"minute": minute, **await self._minute()}), flush=True)
         return await self._account()
 
-    def _start(self) -> None:
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            port = free.getsockname()[1]
-        app = ["--app", "bench/host_app", "--port", str(port), "--keys", str(self.folder / "key")]
-        command = [sys.executable, "-m", "local.functions_host", *app]
-        self.hosts[port] = psutil.Popen(
-            command, cwd=ROOT, env={**self.environ}, stdout=self.log, stderr=self.log
-        )
-
     def _kill(self, chance: random.Random) -> None:
-        port = chance.choice(list(self.hosts))
-        self.cpu += _cpu(self.hosts[port])
-        self.hosts[port].kill()
-        self.hosts.pop(port).wait()
+        port = chance.choice(list(self.hosts.running))
+        self.cpu += _cpu(self.hosts.running[port].pid)
+        self.hosts.kill(port)
         self.killed += 1
-        self._start()
+        self.hosts.start()
 
     async def _flow(self) -> None:
         """Let the traces fill the queues and the plans empty them."""
@@ -122,7 +108,7 @@ class Soak:
         puts = [p for p in self.arm.puts if p.accepted and now - p.time.timestamp() <= MINUTE]
         orders = [await self._ordered_for(put) for put in puts[-100:]]
         known = sorted(each for each in orders if each is not None)
-        cpu = self.cpu + sum(_cpu(host) for host in self.hosts.values())
+        cpu = self.cpu + sum(_cpu(host.pid) for host in self.hosts.running.values())
         return {
             "unread": sum(each > UNREAD_SECONDS for each in unread),
             "unread_longest_s": round(unread[0]),
@@ -152,7 +138,7 @@ class Soak:
 
     async def _page(self) -> float | None:
         """The seconds of a page; None if no host answers."""
-        key, port = read_keys(self.folder / "key").master, next(iter(self.hosts))
+        key, port = read_keys(self.hosts.keys).master, next(iter(self.hosts.running))
         url, started = f"http://127.0.0.1:{port}/api/dashboard?code={key}", time.monotonic()
         try:
             limit = ClientTimeout(PAGE_SECONDS_MAX)
@@ -164,38 +150,36 @@ class Soak:
 
     async def _account(self) -> dict[str, Any]:
         """Compare the changes that were decided with those that Resource Manager accepted."""
-        lost, repeated, orders = list[str](), list[str](), 0
+        lost, twice, orders = list[str](), list[str](), 0
         accepted = Counter(put.plan.name for put in self.arm.puts if put.accepted)
         async with state_store(self.storage) as store:
             for each in fleet.with_queues(self.options.plans):
                 snapshot = await store.load(each.name)
                 desired = snapshot.state.desired
                 entries = await store.log(each.name, LOG_MAX)
-                reopened = sum(e.kind is EntryKind.REOPENED for e in entries)
                 epoch = desired.epoch if desired else 0
                 orders += epoch
                 actual = self.arm.plan(_plan(each.name)).capacity
                 if desired is not None and desired.target != actual:
                     old = (snapshot.read_at - desired.requested_at).total_seconds() > ORDER_SECONDS
                     lost += [each.name] if old else []
-                if accepted[each.name] > epoch + reopened:
-                    repeated.append(each.name)
+                twice += [each.name] if repeated(entries, epoch, accepted[each.name]) else []
         limit = KILLED_READ_SECONDS if self.options.kills else UNREAD_SECONDS
         starved = self.unread_most > limit
         return {
-            "ok": not (lost or repeated or starved),
+            "ok": not (lost or twice or starved),
             "orders": orders,
             "accepted": accepted.total(),
             "lost": lost,
-            "repeated": repeated,
+            "repeated": twice,
             "unread_longest_s": round(self.unread_most),
             "killed": self.killed,
         }
 
 
-def _cpu(process: psutil.Popen) -> float:
+def _cpu(process: int) -> float:
     with contextlib.suppress(psutil.Error):
-        times = process.cpu_times()
+        times = psutil.Process(process).cpu_times()
         return float(times.user + times.system)
     return 0.0
 
@@ -234,7 +218,6 @@ async def soak(options: argparse.Namespace) -> dict[str, Any]:
     with Azurite() as azurite, (folder / "hosts.log").open("wb") as log:
         async with arm, bus:
             environ = {
-                **os.environ,
                 "AzureWebJobsStorage": azurite.connection_string,
                 "ServiceBusConnection": bus.connection_string,
                 "ArmEndpoint": arm.base_url,
@@ -242,13 +225,13 @@ async def soak(options: argparse.Namespace) -> dict[str, Any]:
                 **SETTINGS,
             }
             traffic = _traffic(names[::FILLING])
-            run = Soak(options, folder, log, azurite.connection_string, arm, bus, traffic, environ)
+            hosts = Hosts(environ, log, folder / "key", "bench/host_app")
             try:
-                return await run.run()
+                return await Soak(
+                    options, folder, azurite.connection_string, arm, bus, traffic, hosts
+                ).run()
             finally:
-                for host in run.hosts.values():
-                    host.kill()
-                    host.wait()
+                hosts.stop()
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

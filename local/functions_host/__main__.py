@@ -27,6 +27,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the app and return the exit code of the process."""
     options = _parse(arguments)
     configure_logging(options.log)
+    if options.end_with_input:
+        threading.Thread(target=_end_with_input, daemon=True).start()
     try:
         host_options = HostOptions(
             options.port, drain_seconds=options.drain_seconds, keys_file=options.keys
@@ -65,7 +67,17 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         default=HostOptions().drain_seconds,
         help="how long running invocations may take at shutdown (default: %(default)s)",
     )
+    parser.add_argument(
+        "--end-with-input",
+        action="store_true",
+        help="end when standard input closes, so that no host outlives the program that started it",
+    )
     return parser.parse_args(arguments)
+
+
+def _end_with_input() -> None:
+    sys.stdin.buffer.read()
+    os._exit(1)
 
 
 async def _run(host: FunctionsHost, keys_file: Path) -> str:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -16,6 +17,7 @@ from backtest.arena import Arena
 from backtest.audit import parsed, read
 from backtest.audit_answers import OLD, PAID, Audit, paid_against_replayed, with_starting
 from backtest.audit_azure import Reader, new_month
+from backtest.audit_instances import from_file, from_log
 from backtest.audit_model import Estimate, Findings, findings
 from backtest.audit_month import DAY_MINUTES, Month, load_month, save_month
 from backtest.errors import BacktestError
@@ -26,7 +28,11 @@ from backtest.study import RULES, Study
 from bench.made_up_months import BUS, PLAN, QUEUE, WORLDS, World, made_up
 from local.azure_apis.arm import ArmStandIn
 from local.azure_apis.loopback_server import Fault, Reply
+from local.azurite import Azurite
 from shared.autoscaling import Mode, QueueAge
+from shared.autoscaling.deciding.decide import EntryKind, LogEntry
+from shared.autoscaling.store.tables import TableStateStore
+from shared.settings.connections import StorageConnection
 from tests.backtest.arenas import SHIPPED_RULES, CommandLine, workload
 from tests.builders import NOW
 
@@ -232,6 +238,7 @@ def test_the_command_prints_one_screen_and_writes_what_it_judged(
         (("--plan", PLAN, "--queue", "orders"), "must be NAMESPACE/QUEUE"),
         (("--from", "missing.json"), "No such file"),
         (("--plan", PLAN, "--queue", "b/q", "--days", "91"), "at most 90"),
+        (("--example", "--instances", "a", "--history", "b"), "either --instances or --history"),
     ],
 )
 def test_a_wrong_command_line_says_what_to_give(
@@ -264,6 +271,68 @@ def test_an_export_that_was_changed_is_refused_with_the_place(
     code, _, err = backtest.run("audit", "--from", backtest.file("month.json", text))
     assert code == 2
     assert says in err
+
+
+# --- instances that Azure does not have ---------------------------------------------------------
+
+
+def test_instances_from_a_file_replace_those_of_azure_and_the_report_says_so(
+    backtest: CommandLine, export: Path
+) -> None:
+    month, name = load_month(export), "instances.csv"
+    original = month.columns["instances"]
+
+    def table(minutes: Iterable[int]) -> Path:
+        times = [(month.start + timedelta(minutes=m), original[m]) for m in minutes]
+        rows = [f"{time:%Y-%m-%d %H:%M}Z,{count:g}" for time, count in times]
+        return backtest.file(name, "\n".join(["time,instances", *rows]))
+
+    whole = range(0, month.minutes, 10)
+    known = from_file(month, table(set(whole) - set(range(600, 660)))).columns["instances"]
+    assert known[590:670] == [original[590]] * 10 + [None] * 60 + [original[660]] * 10
+    code, out, err = backtest.run("audit", "--from", export, "--instances", table(whole))
+    assert (code, err) == (0, "")
+    assert f"from {name}" in out
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("time,cpu\n2026-03-02 00:00Z,5\n", "no column of instances"),
+        ("time,instances\n2026-03-02 00:00Z,0\n", "must be 1 to 1000"),
+        ("time,instances\n2026-03-02 00:00Z,two\n", "line 2"),
+        ("time,instances\n2020-01-01 00:00Z,2\n", "no instances from wrong.csv in the 1 days"),
+    ],
+)
+def test_instances_of_a_file_that_cannot_be_used_say_why(
+    backtest: CommandLine, export: Path, text: str, says: str
+) -> None:
+    wrong = backtest.file("wrong.csv", text)
+    code, _, err = backtest.run("audit", "--from", export, "--instances", wrong)
+    assert (code, says in " ".join(err.split())) == (2, True), err
+
+
+async def test_the_decision_log_has_the_instances_while_the_app_was_running(
+    export: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    month, minute = load_month(export), timedelta(minutes=1)
+    with Azurite() as azurite:
+        monkeypatch.setenv("AzureWebJobsStorage", azurite.connection_string)
+        store = TableStateStore(StorageConnection("Storage", azurite.connection_string))
+        for at, count in ((10, 3), (12, 5), (40, 2)):
+            fields: Any = {"current": count, "desired": count}
+            time = month.start + minute * at
+            await store.record(
+                LogEntry("workers", time, EntryKind.DECISION, f"d{at}", "why", **fields)
+            )
+        await store.close()
+        found = await asyncio.to_thread(from_log, month, "workers")
+        with pytest.raises(BacktestError, match="no instances from the app's decision log of"):
+            await asyncio.to_thread(from_log, month, "another")
+    known = found.columns["instances"]
+    assert known[9:14] == [None, 3, 3, 5, None], "nothing is known after the last decision"
+    assert known[39:42] == [None, 2, None]
+    assert found.instances_from == "from the app's decision log of workers"
 
 
 # --- Azure ------------------------------------------------------------------------------------

@@ -151,6 +151,19 @@ def test_the_bundled_trace_and_the_name_of_the_command_are_those_of_the_wheel(
     assert run([complete / "python", "-c", f"{use}; {read}"], tmp_path).stdout == "4320\n"
 
 
+def test_an_audit_of_the_example_runs_from_the_wheel(complete: Path, tmp_path: Path) -> None:
+    compiled = {"NUMBA_DISABLE_JIT": "0"}
+    done = run(
+        [complete / "autoscaler", "audit", "--example", "--html", "a.html"], tmp_path, **compiled
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "proven bound" in done.stdout
+    assert (tmp_path / "a.html").exists()
+    wrong = run([complete / "autoscaler", "backtest", "audit", "--from", "no.json"], tmp_path)
+    assert (wrong.returncode, wrong.stdout) == (WRONG, "")
+    assert wrong.stderr == "autoscaler backtest: no.json: No such file or directory\n"
+
+
 def test_a_type_checker_knows_the_types_of_a_rules_file(bare: Path, project: Path) -> None:
     wrong = RULES.replace("minimum=2", "minimum='two'")
     (project / "scaling_rules.py").write_text(wrong)

@@ -39,7 +39,8 @@ TEXT = """# Commands
 | command | what it does |
 |---|---|
 | `python -m local` | runs [the demo](local.md) |
-| `python -m local.functions_host` | runs a function app without Core Tools; `--app`, `--port`, `--log`, `--keys`, `--drain-seconds` |
+| `python -m local.functions_host` | runs a function app without Core Tools; `--app`, `--port`, `--log`, `--keys`, `--drain-seconds`, `--end-with-input` |
+| `python -m local.prove` | runs a load with faults against the local system, and writes `.local/proof.html`; `--minutes`, `--part`, `--anonymous`, `--what-if` |
 | `python -m local.azurite` | runs the storage emulator on its usual ports |
 | `python -m local.amqp_broker` | runs a stand-in of Service Bus; `--queue NAME` |
 | `python -m local.http_reference` | writes `docs/http.md` and `docs/openapi.json` |
@@ -71,6 +72,7 @@ The first line builds the wheel from a clone. `sample` is the bundled trace.
 |---|---|
 | `autoscaler …` | `python -m shared …` |
 | `autoscaler backtest …` | `python -m backtest …` |
+| `autoscaler audit …` | `python -m backtest audit …` |
 | `autoscaler event-trends …` | `python -m spark_jobs.event_trends …` |
 
 | extra | brings the packages of |

@@ -1,6 +1,6 @@
 """The scripts and workflows that need Azure, Docker or Core Tools, as far as they go without.
 
-`az` and the Python that sends messages are replaced by a program (azure_cli.py) that answers like
+`az` and the Python of the proof are replaced by a program (azure_cli.py) that answers like
 them and records how it was called. Whether Azure accepts the calls is not tested by this.
 """
 
@@ -17,12 +17,16 @@ from typing import Any
 
 import pytest
 import yaml
+from azure.eventhub._constants import JWT_TOKEN_SCOPE as EVENT_HUBS_SCOPE
 from azure.servicebus._common.constants import JWT_TOKEN_SCOPE
 
+from local.prove import places
+from local.prove.places import InAzure
+from tests.builders import NOW
 from tests.infra import azure_cli
 
 ROOT = Path(__file__).parents[2]
-SCRIPTS = [ROOT / "infra/check.sh", ROOT / "infra/try.sh", ROOT / "tests/emulators/run.sh"]
+SCRIPTS = [ROOT / "infra/check.sh", ROOT / "infra/prove.sh", ROOT / "tests/emulators/run.sh"]
 WORKFLOWS = sorted((ROOT / ".github/workflows").glob("*.yml"))
 
 
@@ -50,17 +54,19 @@ def calls_of(folder: Path) -> list[str]:
     return [" ".join(json.loads(call)) for call in (folder / "calls").read_text().splitlines()]
 
 
-def tried(folder: Path, refused: str = "", **more: str) -> tuple[int, list[str]]:
-    """The exit code of infra/try.sh, which a user runs, and the calls that it made."""
+def proved(folder: Path, *arguments: str, more: Any = (), **state: Any) -> tuple[int, list[str]]:
+    """The exit code of infra/prove.sh, which a user runs, and the calls that it made."""
     done = subprocess.run(
-        ["sh", str(ROOT / "infra/try.sh"), "westeurope"],
-        env=stand_ins(folder, user=True, refused=refused) | more,
+        ["sh", str(ROOT / "infra/prove.sh"), *(arguments or ("westeurope",))],
+        env=stand_ins(folder, user=True, **state) | dict(more),
         capture_output=True,
         text=True,
         timeout=120,
         check=False,
+        start_new_session=True,
     )
-    return done.returncode, calls_of(folder)
+    (folder / "output").write_text(done.stdout + done.stderr)
+    return done.returncode, calls_of(folder) if (folder / "calls").exists() else []
 
 
 def position(calls: list[str], *parts: str) -> int:
@@ -68,89 +74,199 @@ def position(calls: list[str], *parts: str) -> int:
     return place
 
 
-def test_a_try_deploys_sends_watches_both_directions_and_removes_the_group(tmp_path: Path) -> None:
-    code, calls = tried(tmp_path)
-    assert code == 0
+def nothing_is_left(folder: Path) -> bool:
+    state = state_of(folder)
+    return not any(state[kind] for kind in ("groups", "resources", "assignments", "roles"))
+
+
+def test_a_proof_deploys_loads_reports_and_removes_its_group(tmp_path: Path) -> None:
+    code, calls = proved(tmp_path, "--anonymous", "westeurope")
+    assert code == 0, (tmp_path / "output").read_text()
     steps = [
-        position(calls, "az group create", "westeurope"),
+        position(calls, "python -m local.prove --what-if"),
+        position(calls, "az group create", "westeurope", "--tags proof="),
         position(calls, "az deployment group create", "infra/main.bicep"),
         position(calls, "python -m local.package"),
         position(calls, "config-zip", "--build-remote true"),
         position(calls, "functionapp function list"),
         position(calls, "role assignment create", "Azure Service Bus Data Sender"),
-        position(calls, "send-messages", "--topic orders"),
-        position(calls, "appservice plan show"),
-        position(calls, "topic subscription delete"),
+        position(calls, "role assignment create", "Azure Event Hubs Data Sender"),
+        position(calls, "python -m local.prove", "--plan", "--settings", "--anonymous"),
         position(calls, "role definition delete"),
         position(calls, "az group delete", "--yes"),
         position(calls, "az group wait", "--deleted"),
     ]
     assert steps == sorted(steps)
-    assert state_of(tmp_path)["looks"] == 5, "1, 1, 2 until it scaled out; 2, 1 until in"
-    messages = (tmp_path / "messages.jsonl").read_text().splitlines()
-    assert len(messages) == 1000
-    assert all(json.loads(line)["body"] for line in messages)
+    assert nothing_is_left(tmp_path)
+    values = json.loads((tmp_path / "settings.json").read_text())["Values"]
+    assert values["EventHubConnection__fullyQualifiedNamespace"] == "new.servicebus.windows.net"
+    assert values["Topic"] == "orders"
 
 
-def test_the_parameters_of_a_try_fit_the_template(tmp_path: Path) -> None:
-    tried(tmp_path)
+def test_the_parameters_of_a_proof_fit_the_template(tmp_path: Path) -> None:
+    proved(tmp_path)
     given = json.loads((tmp_path / "parameters.json").read_text())["parameters"]
     template = (ROOT / "infra/main.bicep").read_text()
     assert set(given) <= set(re.findall(r"^param (\w+)", template, re.MULTILINE))
     example = json.loads((ROOT / "local.settings.json.example").read_text())["Values"]
     assert set(given["settings"]["value"]) <= set(example)
     assert given["settings"]["value"]["DryRun"] == "false"
+    assert 2 <= len(given["name"]["value"]) <= 12
     assert re.fullmatch(
-        r"/subscriptions/[\w-]+/resourceGroups/autoscaler-try-\w+/providers/Microsoft.Web/serverfarms/workers",
+        r"/subscriptions/[\w-]+/resourceGroups/autoscaler-prove-\w+/providers/Microsoft.Web/serverfarms/workers",
         given["planIds"]["value"][0],
     )
 
 
+LOADING = "local.prove --minutes 120 --plan"
+
+
 @pytest.mark.parametrize(
-    "refused", ["appservice plan create", "deployment group create", "send-messages"]
+    "refused", ["appservice plan create", "deployment group create", "config-zip", LOADING]
 )
-def test_the_group_and_the_role_of_a_failed_try_are_removed(refused: str, tmp_path: Path) -> None:
-    code, _ = tried(tmp_path, refused)
+def test_whatever_fails_in_a_proof_its_group_roles_and_assignments_are_removed(
+    refused: str, tmp_path: Path
+) -> None:
+    code, _ = proved(tmp_path, refused=refused)
     assert code != 0
-    assert (state_of(tmp_path)["groups"], state_of(tmp_path)["roles"]) == ([], [])
+    assert nothing_is_left(tmp_path)
 
 
-def test_a_plan_that_never_scales_fails_the_try(tmp_path: Path) -> None:
-    code, calls = tried(tmp_path, LOOKS_MAX="2")
+@pytest.mark.parametrize("command", ["deployment group create", LOADING])
+def test_a_proof_that_is_interrupted_removes_what_it_made(command: str, tmp_path: Path) -> None:
+    code, _ = proved(tmp_path, interrupted=command)
+    assert code == 130
+    assert nothing_is_left(tmp_path)
+
+
+GIVEN = "/subscriptions/subscription-id/resourceGroups/ours"
+THEIRS = {
+    "groups": {"ours": ""},
+    "roles": {"theirs": "Somebody's role"},
+    "assignments": {"theirs": [GIVEN, "built-in"]},
+}
+
+
+@pytest.mark.parametrize("fault", [{}, {"interrupted": LOADING}, {"refused": "config-zip"}])
+def test_a_given_group_is_kept_and_only_what_the_proof_made_in_it_is_removed(
+    fault: dict[str, str], tmp_path: Path
+) -> None:
+    busy = [f"{GIVEN}/providers/Microsoft.Web/serverfarms/workers"]
+    given = {"GROUP": "ours"}
+    code, calls = proved(tmp_path, more=given, extra=True, busy=busy, **THEIRS, **fault)
+    assert (code == 0) == (not fault)
+    assert not any(call.startswith("az group delete") for call in calls)
+    state = state_of(tmp_path)
+    assert {kind: state[kind] for kind in THEIRS} == THEIRS
+    assert list(state["resources"]) == [f"{GIVEN}/untagged"]
+    assert "resources that this run did not make" in (tmp_path / "output").read_text()
+
+
+def test_a_given_group_that_is_not_empty_is_refused_and_stays_as_it_is(tmp_path: Path) -> None:
+    resources = {f"{GIVEN}/providers/Microsoft.Web/sites/shop": ""}
+    code, calls = proved(tmp_path, more={"GROUP": "ours"}, resources=resources, **THEIRS)
     assert code != 0
-    assert not any("subscription delete" in call for call in calls)
-    assert state_of(tmp_path)["groups"] == []
+    assert "is not empty" in (tmp_path / "output").read_text()
+    state = state_of(tmp_path)
+    assert {kind: state[kind] for kind in THEIRS} == THEIRS
+    assert state["resources"] == resources
+    assert not any(" create " in call or " delete " in call for call in calls)
 
 
-def test_the_group_can_be_kept(tmp_path: Path) -> None:
-    code, calls = tried(tmp_path, KEEP="1")
+def test_a_group_of_the_same_name_that_the_run_did_not_make_is_kept(tmp_path: Path) -> None:
+    groups = {"autoscaler-prove-7": "8"}
+    for step in ("deploy", "remove"):
+        arguments = (step, *(["westeurope"] if step == "deploy" else []))
+        code, _ = proved(tmp_path, *arguments, more={"RUN": "7"}, groups=groups)
+        assert code != 0
+        assert state_of(tmp_path)["groups"] == groups
+
+
+def test_everything_can_be_kept(tmp_path: Path) -> None:
+    code, calls = proved(tmp_path, more={"KEEP": "1"})
     assert code == 0
-    assert not any("group delete" in call for call in calls)
+    assert not any(" delete " in call for call in calls)
 
 
 @pytest.mark.parametrize(
-    "arguments", [[], ["deploy"], ["load"], ["remove"], ["westeurope", "more"]], ids=str
+    "arguments",
+    [[""], ["deploy"], ["load"], ["remove"], ["westeurope", "more"], ["--what", "westeurope"]],
+    ids=str,
 )
 def test_a_wrong_call_changes_nothing(arguments: list[str], tmp_path: Path) -> None:
-    script = ["sh", str(ROOT / "infra/try.sh"), *arguments]
-    environment = stand_ins(tmp_path, user=True)
-    done = subprocess.run(script, env=environment, capture_output=True, text=True, check=False)
-    assert done.returncode != 0
-    assert "REGION" in done.stderr or "GROUP" in done.stderr
-    assert not (tmp_path / "calls").exists()
+    code, calls = proved(tmp_path, *arguments)
+    assert (code != 0, calls) == (True, [])
+    output = (tmp_path / "output").read_text()
+    assert "REGION" in output or "RUN" in output
 
 
-def test_the_token_for_messages_is_the_one_that_the_client_library_asks_for() -> None:
+def test_what_if_prints_what_a_proof_uses_and_may_do_and_asks_azure_nothing(tmp_path: Path) -> None:
+    code, calls = proved(tmp_path, "--what-if", "westeurope", more={"MINUTES": "30"})
+    output = (tmp_path / "output").read_text()
+    assert code == 0
+    assert [call for call in calls if call.startswith("az ")] == []
+    assert "for 30 minutes" in output
+    template = (ROOT / "infra/modules/monitoring.bicep").read_text()
+    alerts = len(re.findall(r"^    name: '", template, re.MULTILINE))
+    for used in ("App Service plan S1", "Event Hubs namespace", "assign roles", f"{alerts} alert"):
+        assert used in output, used
+
+
+def test_the_tokens_of_a_load_are_those_that_the_client_libraries_ask_for() -> None:
     """The Azure CLI keeps a token for each resource, as it was written."""
-    assert JWT_TOKEN_SCOPE.removesuffix("/.default") == azure_cli.SERVICE_BUS
-    assert f"--resource {azure_cli.SERVICE_BUS} " in (ROOT / "infra/try.sh").read_text()
+    assert JWT_TOKEN_SCOPE.removesuffix("/.default") == azure_cli.SERVICES[0]
+    assert EVENT_HUBS_SCOPE.removesuffix("/.default") == azure_cli.SERVICES[1]
+    script = (ROOT / "infra/prove.sh").read_text()
+    assert all(each.removeprefix("https://").rstrip("/") in script for each in azure_cli.SERVICES)
+
+
+PLAN = f"{GIVEN}/providers/Microsoft.Web/serverfarms/workers"
+WRITE = "Microsoft.Web/serverfarms/write"
+
+
+async def test_the_role_of_the_app_is_taken_and_given_back_as_it_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given = {"own": [PLAN, "role-1"], "monitoring": [PLAN, "built-in"]}
+    env = stand_ins(tmp_path, user=True, roles={"role-1": "x"}, assignments=given)
+    monkeypatch.setenv("PATH", env["PATH"])
+    place = InAzure(1, PLAN, "app")
+    await place.remove_role()
+    assert state_of(tmp_path)["assignments"] == {"monitoring": given["monitoring"]}
+    await place.return_role()
+    await place.return_role()
+    assert list(state_of(tmp_path)["assignments"].values()) == [
+        given["monitoring"],
+        [PLAN, "/x/role-1"],
+    ]
+    created = calls_of(tmp_path)[-1]
+    assert "--assignee-object-id app --assignee-principal-type ServicePrincipal" in created
+
+
+async def test_only_changes_that_were_accepted_from_the_app_count_as_its_orders(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def event(number: int, status: str, caller: str = "app", operation: str = WRITE) -> Any:
+        named = {"operationName": {"value": operation}, "status": {"value": status}}
+        time = "2026-03-02T08:00:00.1234567Z"
+        return {**named, "correlationId": f"{number}", "eventTimestamp": time,
+                "claims": {"objectidentifier": caller}}  # fmt: skip
+
+    events = [event(1, "Started"), event(1, "Accepted"), event(1, "Succeeded"), event(2, "Failed"),
+              event(3, "Succeeded", "user"), event(4, "Succeeded", operation="other"),
+              event(5, "Succeeded")]  # fmt: skip
+    answers = {"monitor activity-log list": json.dumps(events)}
+    role: Any = {"roles": {"role-1": "x"}, "assignments": {"own": [PLAN, "role-1"]}}
+    env = stand_ins(tmp_path, user=True, answers=answers, **role)
+    monkeypatch.setenv("PATH", env["PATH"])
+    monkeypatch.setattr(places, "ALERT_SECONDS", 0)
+    assert len(await InAzure(1, PLAN, "app").puts(NOW)) == 2
 
 
 SLOW = {
     "deployment group create": 20 * 60,
     "config-zip": 12 * 60,
-    "send-messages": 8 * 60,
-    "appservice plan show": 4 * 60,
+    "local.prove --minutes 20 --plan": 38 * 60,
     "group delete": 60,
 }
 """By a part of a command, seconds: a deployment that lasts for more than an hour."""
@@ -207,7 +323,7 @@ def test_the_workflow_passes_with_logins_that_last_ten_minutes_and_tokens_that_l
     assert as_on_a_runner(tmp_path) == []
     state = state_of(tmp_path)
     assert state["now"] > azure_cli.TOKEN_SECONDS
-    assert (state["groups"], state["roles"]) == ([], [])
+    assert nothing_is_left(tmp_path)
     calls = calls_of(tmp_path)
     created = calls[position(calls, "role assignment create")]
     assert f"--assignee-object-id {azure_cli.OBJECT_ID}" in created
@@ -221,16 +337,16 @@ def test_the_workflow_passes_with_logins_that_last_ten_minutes_and_tokens_that_l
         ("killed", "appservice plan create"),
         ("killed", "deployment group create"),
         ("refused", "config-zip"),
-        ("refused", "send-messages"),
-        ("killed", "send-messages"),
+        ("refused", "local.prove --minutes 20 --plan"),
+        ("killed", "local.prove --minutes 20 --plan"),
     ],
 )
 def test_the_workflow_leaves_nothing_behind_after_an_error_or_a_cancellation(
     how: str, command: str, tmp_path: Path
 ) -> None:
     (failed,) = as_on_a_runner(tmp_path, **{how: command})
-    assert failed.startswith("infra/try.sh")
-    assert (state_of(tmp_path)["groups"], state_of(tmp_path)["roles"]) == ([], [])
+    assert failed.startswith("infra/prove.sh")
+    assert nothing_is_left(tmp_path)
     assert calls_of(tmp_path)[-1].startswith("az group wait")
 
 
@@ -473,7 +589,13 @@ def test_every_check_that_cannot_run_everywhere_has_a_workflow_which_contributin
 ):
     page = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
     commands = [step.get("run", "") for path in WORKFLOWS for step in steps_of(path)]
-    for needed in ("make test", "make infra", "make emulators", "make core-tools", "infra/try.sh"):
+    for needed in (
+        "make test",
+        "make infra",
+        "make emulators",
+        "make core-tools",
+        "infra/prove.sh",
+    ):
         assert any(command.startswith(needed) for command in commands), needed
         assert needed in page
     for workflow in WORKFLOWS:
