@@ -60,8 +60,8 @@ settings: $(READY) ## write docs/settings.md, local.settings.json.example and do
 package: $(READY) ## write the app as a zip to deploy, .local/app.zip
 	@$(BIN)/python -m local.package
 
-picture: $(READY) ## make the picture in README.md from half a day of the bundled trace; needs chromium
-	@$(BIN)/python -m local.picture
+picture: $(READY) ## make the pictures of the documentation; needs chromium
+	@$(BIN)/python -m bench.pictures
 
 RELEASE := .local/release
 TAGGED := $(VERSION:v%=%)

@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 
 from bench.filled_storage import state_store
 from bench.measurement import Measurement
-from bench.shown_pages import ADDRESS, COUNTS, answered, browser, fleet, opened, plan
+from bench.pictures.pages import ADDRESS, COUNTS, answered, browser, fleet, opened, plan
 from local.azurite import Azurite
 from shared.autoscaling.deciding.decide import EntryKind, LogEntry
 from shared.autoscaling.state import ScalingState

@@ -13,10 +13,11 @@ import pytest
 from backtest.arena import Arena, as_schedule
 from backtest.outcome import course
 from backtest.rivals import RIVALS
-from bench import companion_verdicts, pictures
+from bench import companion_verdicts
 from bench.groups import decide, regret
 from bench.made_up_operations import Happened, Shop
 from bench.measurement import Measurement
+from bench.pictures import rule
 
 REQUIRED = ("name", "value", "unit", "baseline", "ratio")
 OPTIONAL = ("aim", "note")
@@ -100,8 +101,8 @@ def test_a_rival_is_better_if_its_regret_is_more_than_a_point_lower(
 
 
 def test_the_pictures_of_the_documentation_are_those_that_the_command_draws() -> None:
-    for name, text in pictures.pictures().items():
-        assert (pictures.FOLDER / name).read_text() == text
+    for name, text in rule.pictures().items():
+        assert (rule.FOLDER / name).read_text() == text
         assert f"../images/{name}" in Path("docs/adr/0005-default-policy.md").read_text()
 
 

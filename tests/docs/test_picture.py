@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 
-from local.picture import PICTURE, ROOT, TEXTS, labels
+from bench.pictures.readme import PICTURE, ROOT, TEXTS, labels
 from tests.docs.test_docs import README
 
 MADE = json.loads(TEXTS.read_text(encoding="utf-8"))
@@ -13,7 +13,7 @@ CODE = [
     *(ROOT / "shared").rglob("*.py"),
     *(ROOT / "shared" / "web" / "templates").iterdir(),
     ROOT / "shared" / "web" / "static" / "dashboard.js",
-    ROOT / "local" / "picture.py",
+    ROOT / "bench" / "pictures" / "readme.py",
 ]
 RENEW = "run `make picture`, and look at the picture"
 

@@ -1,20 +1,18 @@
-"""The page of a made-up fleet in a real browser. ``python -m bench.shown_pages FOLDER`` takes
-pictures of it: with 1, 20 and 200 resources, in light, dark, and on a phone.
+"""The page of a made-up fleet in a real browser, with 1, 20 and 200 resources, in light, dark, and
+on a phone.
 """
 
 from __future__ import annotations
 
-import asyncio
 import math
 import shutil
-import sys
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from urllib.parse import parse_qsl, urlsplit
 
-from playwright.async_api import Browser, Page, Route, async_playwright
+from playwright.async_api import Browser, Page, Route, ViewportSize, async_playwright
 
 from local.twins.autoscaling import MemoryStateStore
 from shared.autoscaling import AppServicePlan, QueueAge, Resource, ServiceBusQueue, Threshold
@@ -76,7 +74,11 @@ async def answered(board: Board, url: str) -> Reply:
 
 
 async def opened(
-    launched: Browser, board: Board, query: str = "", scheme: str = "light", width: int = 1280
+    launched: Browser,
+    board: Board,
+    query: str = "",
+    scheme: str = "light",
+    size: tuple[int, int] = (1280, 900),
 ) -> Page:
     """A tab with the page, served without a network."""
 
@@ -85,7 +87,7 @@ async def opened(
         headers = {**reply.headers, "content-type": f"{reply.content_type}; charset=utf-8"}
         await route.fulfill(status=reply.status, body=reply.body, headers=headers)
 
-    viewport = {"width": width, "height": 900}
+    viewport = ViewportSize(width=size[0], height=size[1])
     tab = await launched.new_page(viewport=viewport, color_scheme=scheme)  # type: ignore[arg-type]
     await tab.route("**/*", serve)
     await tab.goto(f"{ADDRESS}?{query}")
@@ -97,13 +99,8 @@ async def take_pictures(folder: Path, counts: Sequence[int] = COUNTS) -> None:
         for count in counts:
             board = await fleet(count)
             for layout, (scheme, width) in LAYOUTS.items():
-                tab = await opened(launched, board, "", scheme, width)
+                tab = await opened(launched, board, "", scheme, (width, 900))
                 await tab.wait_for_timeout(300)
                 path = folder / f"page-{count}-{layout}.png"
                 await tab.screenshot(path=path, full_page=count == 1)
                 await tab.close()
-
-
-if __name__ == "__main__":
-    Path(sys.argv[1]).mkdir(parents=True, exist_ok=True)
-    asyncio.run(take_pictures(Path(sys.argv[1])))

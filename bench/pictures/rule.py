@@ -1,14 +1,11 @@
 """Draws the two pictures of docs/adr/0005-default-policy.md.
 
-python -m bench.pictures FOLDER
-
 ``holding.svg`` shows when QueueAge changes the capacity, and ``halved.svg`` what it does if a new
 release halves the rate per instance that is set by hand.
 """
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -132,13 +129,3 @@ def pictures() -> Mapping[str, str]:
         "holding.svg": svg(panels("on_and_off", 1, slice(12 * HOUR, 18 * HOUR))),
         "halved.svg": svg(panels("web_site", 2, slice(half - 4 * HOUR, half + 20 * HOUR), HALVED)),
     }
-
-
-def main() -> None:
-    folder = Path(sys.argv[1]) if len(sys.argv) > 1 else FOLDER
-    for name, text in pictures().items():
-        (folder / name).write_text(text)
-
-
-if __name__ == "__main__":
-    main()

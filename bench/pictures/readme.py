@@ -1,4 +1,4 @@
-"""``python -m local.picture``: make the picture in the README.
+"""Makes the picture in the README.
 
 The app's own code takes the decisions, in the time of the bundled trace, on a queue that fills and
 drains as the trace and the working instances say. Beside the picture, the texts of the page are
@@ -7,19 +7,13 @@ kept, so that a test fails once the page has other texts.
 
 from __future__ import annotations
 
-import asyncio
 import json
 import re
-import shutil
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from datetime import timedelta
 from pathlib import Path
-from urllib.parse import parse_qsl, urlsplit
-
-from playwright.async_api import Page, Route, async_playwright
 
 from backtest.traces.reading import BUNDLED, load_trace
+from bench.pictures.pages import browser, opened
 from local.demo.workload import default_instance_rate
 from local.twins.autoscaling import MemoryCapacityControl, MemoryStateStore
 from shared.autoscaling import (
@@ -37,10 +31,8 @@ from shared.autoscaling.flows.scaler import Scaler
 from shared.autoscaling.messages import Samples
 from shared.values.measurements import CAPACITY_METRIC, Metric, MetricValue
 from shared.web.board import Board
-from shared.web.http import Request
-from shared.web.page import dashboard
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 PICTURE = ROOT / "docs" / "images" / "dashboard.png"
 TEXTS = PICTURE.with_suffix(".json")
 WEB = ROOT / "shared" / "web"
@@ -48,14 +40,13 @@ TEMPLATES = [WEB / "templates" / name for name in ("dashboard.html", "live.html"
 SCRIPT = WEB / "static" / "dashboard.js"
 FIRST_MINUTE, HOURS = 60, 12
 STEPS_PER_MINUTE, START_UP_MINUTES = 4, 3
-SIZE = {"width": 1100, "height": 1000}
+SIZE = (1100, 1000)
 SHOWN = r"""() => [...document.querySelectorAll("body, body :not(script, style, option)")]
     .filter(each => each.checkVisibility() && each.getBoundingClientRect().top < innerHeight)
     .flatMap(each => [...each.childNodes].filter(node => node.nodeType === Node.TEXT_NODE))
     .map(node => node.data.trim().replace(/\s+/g, " "))
     .filter(text => text)"""
 """The texts within the picture, from the top."""
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 
 
 async def replayed() -> Board:
@@ -102,33 +93,11 @@ def labels() -> list[str]:
     return sorted(found)
 
 
-@asynccontextmanager
-async def opened(board: Board) -> AsyncIterator[Page]:
-    """A tab with the page, served without a network."""
-
-    async def serve(route: Route) -> None:
-        query = dict(parse_qsl(urlsplit(route.request.url).query))
-        reply = await dashboard(Request(query=query), board)
-        headers = {**reply.headers, "content-type": f"{reply.content_type}; charset=utf-8"}
-        await route.fulfill(status=reply.status, body=reply.body, headers=headers)
-
-    async with async_playwright() as playwright:
-        flags = ["--no-sandbox", "--disable-gpu"]
-        browser = await playwright.chromium.launch(executable_path=CHROMIUM, args=flags)
-        page = await browser.new_page(viewport=SIZE)  # type: ignore[arg-type]
-        await page.route("**/*", serve)
-        await page.goto(f"http://page.example/api/dashboard?hours={HOURS}")
-        yield page
-        await browser.close()
-
-
 async def make() -> None:
-    async with opened(await replayed()) as page:
+    board = await replayed()
+    async with browser() as launched:
+        page = await opened(launched, board, f"hours={HOURS}", size=SIZE)
         await page.locator("canvas").nth(2).wait_for()
         await page.screenshot(path=PICTURE)
         texts = {"labels": labels(), "shown": await page.evaluate(SHOWN)}
     TEXTS.write_text(f"{json.dumps(texts, indent=1, ensure_ascii=False)}\n", encoding="utf-8")
-
-
-if __name__ == "__main__":
-    asyncio.run(make())
