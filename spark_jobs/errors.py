@@ -1,6 +1,14 @@
-"""The error that stops a job."""
+"""The error that stops a job, and the check for packages that it needs."""
 
 from __future__ import annotations
+
+import sys
+from importlib.util import find_spec
+
+LACKING = "pip install -r spark_jobs/requirements.txt installs all packages of the job"
+MISUSED = 2
+PACKAGES = ("msgspec", "numpy", "pandas", "pyarrow")
+"""The packages that driver and tasks need, besides pyspark."""
 
 
 class JobError(Exception):
@@ -13,3 +21,14 @@ def first_line(error: Exception) -> str:
     text: str = java.toString() if java is not None else str(error)
     first = text.partition("\n")[0] or type(error).__name__
     return first.removeprefix("java.io.FileNotFoundException: ")
+
+
+def need_packages() -> None:
+    """Ends the process with one line if a package is missing."""
+    for name in PACKAGES:
+        if find_spec(name) is None:
+            sys.stderr.write(
+                f"{name} is not installed. It comes with app-service-autoscaler[spark]; in a clone,"
+                " make setup installs it, on a cluster pip -r spark_jobs/requirements.txt.\n"
+            )
+            sys.exit(MISUSED)

@@ -15,11 +15,17 @@ if __name__ == "__main__" and not __package__:  # spark-submit runs only this fi
     # The launcher of Databricks compiles the file itself, and does not define __file__.
     sys.path.insert(0, str(Path(sys._getframe().f_code.co_filename).resolve().parents[1]))
 
+from spark_jobs.errors import LACKING, JobError, need_packages
+
+if __name__ == "__main__":
+    need_packages()
+
+
 from shared.sampling import unreadable
 from shared.sampling.profile import NoProfile, profile_row
 from shared.sampling.trend_rows import Trend, as_json
+from shared.sampling.usual_week import usual_week
 from spark_jobs import job
-from spark_jobs.errors import JobError
 from spark_jobs.options import Options, parse
 from spark_jobs.publish import parquet
 from spark_jobs.publish.publishing import new_run_id, show_latest
@@ -28,14 +34,7 @@ from spark_jobs.read.names import there_are
 from spark_jobs.read.sources import local_path, source_of
 from spark_jobs.report.control import Controls, read_controls
 from spark_jobs.report.pictures import SERIES_MAX, pictures, undrawn_count
-from spark_jobs.report.tables import (
-    SCALING,
-    open_tables,
-    replace_table,
-    usual_week,
-    write,
-    write_trends,
-)
+from spark_jobs.report.tables import SCALING, open_tables, replace_table, write, write_trends
 from spark_jobs.session import open_session
 
 if TYPE_CHECKING:
@@ -57,15 +56,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except JobError as error:
         print(f"event_trends: {error}", file=sys.stderr)
         return 1
+    except ModuleNotFoundError as error:
+        print(f"event_trends: {error}; {LACKING}", file=sys.stderr)
+        return 1
     _print(options, done)
     return 0
 
 
 def _run(options: Options, now: datetime) -> job.Done:
     connection_string = os.environ.get(CONNECTION_STRING, "")
-    controls = read_controls(options.control, open_session) if options.control else {}
+    controls = read_controls(options.control, connection_string) if options.control else {}
     tables = open_tables(options.tables, os.environ) if options.tables else None
-    source = source_of(options.inputs, open_session, connection_string)
+    source = source_of(options.inputs, connection_string)
     source.files()  # reports a wrong path before Spark starts
     store = store_of(options.output, connection_string)
     spark = open_session()

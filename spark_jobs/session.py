@@ -7,7 +7,6 @@ import os
 import re
 import shlex
 import shutil
-import subprocess
 import sys
 import tempfile
 import time
@@ -38,14 +37,6 @@ OF_A_CLUSTER = {"spark.excludeOnFailure.enabled": "true"}
 SETTLE_SECONDS = 2.0
 SETTLINGS_MAX = 15
 """The executors of a cluster have half a minute to register, as Spark itself allows by default."""
-PACKAGES = ("msgspec", "numpy", "pandas", "pyarrow")
-"""The packages that tasks need, besides pyspark, which Spark gives them."""
-PROBE = (
-    "import sys; from importlib.util import find_spec;"
-    "missing = [name for name in sys.argv[1:] if find_spec(name) is None];"
-    "print('.'.join(map(str, sys.version_info[:2])), *missing)"
-)
-PROBE_SECONDS = 60
 MASTER = re.compile(r"(?:--master[ =]|spark\.master=)(\S+)")
 
 
@@ -58,7 +49,7 @@ def open_session() -> SparkSession:
     submitted = "PYSPARK_GATEWAY_PORT" in os.environ  # spark-submit has started this process
     here = not remote or remote.startswith("local")
     if here and not submitted:
-        check_places(os.environ)
+        check_java(os.environ)
     try:
         from pyspark.sql import SparkSession
     except ImportError as error:
@@ -70,7 +61,7 @@ def open_session() -> SparkSession:
         if not remote and not submitted:
             os.environ[SUBMIT] = with_defaults(os.environ)
         if here:
-            _prepare_tasks(submitted=submitted)
+            _prepare_tasks()
         try:
             spark = SparkSession.builder.getOrCreate()
         except Exception as error:  # PySpark has no common class for errors of the JVM
@@ -79,13 +70,11 @@ def open_session() -> SparkSession:
     return spark
 
 
-def _prepare_tasks(*, submitted: bool) -> None:
+def _prepare_tasks() -> None:
     """Let tasks use the packages of this process, unless the environment names another Python."""
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     if master_of(os.environ).startswith("local"):  # other machines could not reach it
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-        if not submitted:
-            check_python(os.environ["PYSPARK_PYTHON"])
 
 
 def with_defaults(environment: Mapping[str, str]) -> str:
@@ -176,63 +165,15 @@ def send_code(spark: SparkSession) -> None:
     spark.addArtifacts(str(code), pyfile=True)
 
 
-def check_places(environment: Mapping[str, str]) -> None:
-    """Raises JobError if Java is missing, or if a variable names a place that Spark cannot use. The
-    errors of Spark's launcher would not name the variable.
-    """
-    java, spark, java_home = (
-        shutil.which("java"),
-        *map(environment.get, ("SPARK_HOME", "JAVA_HOME")),
-    )
+def check_java(environment: Mapping[str, str]) -> None:
+    """Raises JobError if Java is missing. The errors of Spark's launcher do not say what to do."""
+    java, java_home = shutil.which("java"), environment.get("JAVA_HOME")
     if java_home and not shutil.which("java", path=f"{java_home}/bin"):
         remedy = f"unset it to use {java}" if java else "set it to the folder of Java 17 or newer"
         raise JobError(f"JAVA_HOME={java_home}: has no program bin/java; {remedy}")
-    if spark and not (Path(spark) / "bin" / "spark-submit").is_file():
-        remedy = "unset it to use the Spark of the package pyspark"
-        raise JobError(f"SPARK_HOME={spark}: has no program bin/spark-submit; {remedy}")
-    if not (java_home or java or spark):
+    if not (java_home or java or environment.get("SPARK_HOME")):
         raise JobError(
             "Spark needs Java 17 or newer, which is neither on PATH nor at JAVA_HOME"
             " (Debian and Ubuntu: sudo apt-get install openjdk-17-jre-headless;"
             " macOS: brew install openjdk@17)"
-        )
-    folders = environment.get("SPARK_LOCAL_DIRS") or ""
-    problems = [_unwritable(Path(folder.strip())) for folder in folders.split(",") if folder]
-    if problems and all(problems):  # Spark uses those that it can write
-        raise JobError(
-            f"SPARK_LOCAL_DIRS={folders}: {problems[0]}; name a folder for Spark's files"
-        )
-
-
-def _unwritable(folder: Path) -> str:
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        tempfile.TemporaryFile(dir=folder).close()
-    except OSError as error:
-        return f"cannot write there ({error.strerror})"
-    return ""
-
-
-def check_python(python: str) -> None:
-    """Raises JobError if the Python of tasks cannot do their work."""
-    if python == sys.executable:
-        return
-    where, remedy = f"PYSPARK_PYTHON={python}", f"unset it to use {sys.executable}"
-    try:
-        done = subprocess.run(  # noqa: S603  the command of the user
-            [python, "-c", PROBE, *PACKAGES],
-            capture_output=True, text=True, timeout=PROBE_SECONDS, check=False,
-        )  # fmt: skip
-    except (OSError, subprocess.TimeoutExpired) as error:
-        reason = error.strerror if isinstance(error, OSError) else "no answer"
-        raise JobError(f"{where}: is not a Python that starts ({reason}); {remedy}") from error
-    if done.returncode:
-        raise JobError(f"{where}: is no Python 3 (exit code {done.returncode}); {remedy}")
-    version, _, missing = done.stdout.strip().partition(" ")
-    if version != (own := f"{sys.version_info.major}.{sys.version_info.minor}"):
-        raise JobError(f"{where}: is Python {version}, and the job runs on {own}; {remedy}")
-    if missing:
-        raise JobError(
-            f"{where}: has no {', '.join(missing.split())}; {remedy}, or install"
-            " spark_jobs/requirements.txt there"
         )

@@ -14,12 +14,11 @@ from typing import Protocol
 from urllib.parse import urlsplit
 
 from spark_jobs.errors import JobError
-from spark_jobs.read.sources import local_path
+from spark_jobs.read.sources import AZURE, local_path
 
 PATTERN = frozenset("*?[]{}\\")
 """Spark takes a path with any of these for a pattern."""
 LOCAL = "file://"
-AZURE = ("abfs", "abfss", "wasb", "wasbs")
 
 
 class Store(Protocol):

@@ -41,15 +41,15 @@ from shared.sampling.diagnostic_export import (
     unknown_columns,
 )
 from shared.sampling.fields import NO_OPERATION, rate_percent
-from shared.sampling.model import Ignored, Quarantined, Reason, Record
+from shared.sampling.model import Ignored, Quarantined, Reason, Record, RecordKind
 from shared.sampling.records import TEXT_MAX, parts_of, plausible, read_line
+from shared.sampling.series import UNKNOWN_AGE, Shape, hours_until
 from shared.sampling.weights import weigh
-from spark_jobs.model import ROLE, Shape, hours_until
+from spark_jobs.model import ROLE
 from spark_jobs.read.blocks import (
     AGE_MAX,
     RECORD,
     SCHEMA,
-    UNKNOWN_AGE,
     Numbered,
     Row,
     batches,
@@ -57,6 +57,7 @@ from spark_jobs.read.blocks import (
     packed,
 )
 from spark_jobs.read.files import SourceFile
+from spark_jobs.read.operations import OperationSamples
 
 LATE_AFTER = timedelta(hours=1)
 """A record is late if it is older than this when the hour of its file begins."""
@@ -68,6 +69,8 @@ STAMP = r"^(19[89]|2\d\d)\d-\d\d-\d\dT\d\d:[0-5]\d:[0-5]\d(\.\d{1,7})?Z$"
 quarters of an hour, so the time in UTC without its seconds is enough to compute the local date and
 the hour."""
 MINUTE_LENGTH = 16
+NEAR_MINUTES = 5
+"""Records so near midnight may share their operation with records of another date."""
 UNDECIDED, IGNORED = -1, -2
 """Values in place of the number of a series. UNDECIDED: the reference must read the line. IGNORED:
 the table of the line contains no events."""
@@ -78,8 +81,6 @@ COLUMNS_MAX = 100
 """The most columns that a decoder adds. Lines with still other columns are read singly."""
 pc: Any = pyarrow.compute
 """Type checkers do not know its functions: they are generated."""
-NEAR = 100
-"""The distance in lines up to which a copy is beside the record that it repeats."""
 
 Number = Annotated[int, Meta(ge=-(1 << 53), le=1 << 53)] | float | None
 Text = str | None
@@ -96,6 +97,7 @@ class Line(msgspec.Struct, gc=False, omit_defaults=True, forbid_unknown_fields=T
     Type: str = ""
     AppRoleInstance: Text = None
     AppRoleName: Text = None
+    AppVersion: Text = None
     ClientIP: Text = None
     ClientType: Text = None
     _BilledSize: Raw = NO_VALUE
@@ -219,7 +221,8 @@ class _Reader:
         self._shape = shape
         self._zone = ZoneInfo(shape.time_zone)
         self._decoder = _Decoder()
-        self._series = Numbered()
+        self._series, self._senders = Numbered(), Numbered()
+        self._samples = OperationSamples()
         self._days = Numbered()
         """Pairs of a blob date and an event date."""
         self._records: list[Any] = []
@@ -249,9 +252,13 @@ class _Reader:
         if not self._records:
             return
         days, numbers = list(self._days), np.concatenate(self._of_days)
-        for number, block in packed(concatenated(self._records), self._series, numbers):
+        names = self._series, self._senders
+        for number, block in packed(concatenated(self._records), names, numbers):
             blob_date, event_date = days[number]
             yield {"blob_date": blob_date, "event_date": event_date, **block}
+        for number, sdk, text in self._samples.rows():
+            row = dict(zip(("blob_date", "event_date"), days[number], strict=True))
+            yield {**row, "reason": str(Reason.OPERATIONS), "field": sdk, "text": text}
 
     def _add_lines(self, file: SourceFile, text: bytes) -> list[bytes]:
         """Adds the records of plain lines. Returns the texts of the lines that are not plain."""
@@ -272,17 +279,20 @@ class _Reader:
             contents.append(_content(line, stamp))
         if not raws:
             return others
-        days, hours = self._times(stamps, file)
-        of_groups = np.array([self._series_and_weight(group) for group in groups])
-        series, weights, trusted, exact = of_groups[np.array(numbers)].T
+        days, hours, near = self._times(stamps, file)
+        of_groups = np.array([self._of_group(group) for group in groups])
+        series, sender, stated, weights, trusted, exact = of_groups[np.array(numbers)].T
         plain = (series >= 0) & (days >= 0)
         self._add(
             file,
             plain,
             days,
             operations,
+            stated,
             hour=hours,
+            near=near,
             series=series,
+            sender=sender,
             k=weights,
             trusted=trusted,
             exact=exact,
@@ -296,9 +306,11 @@ class _Reader:
         undecided = np.flatnonzero(~plain & ~ignored).tolist()
         return others + [raws[number] for number in undecided]
 
-    def _series_and_weight(self, group: tuple[Any, ...]) -> tuple[int, float, bool, bool]:
-        """Returns the number of the series, the weight, and whether it is trusted and exact."""
-        table, name, items, rate, sdk_version, *dims = group
+    def _of_group(self, group: tuple[Any, ...]) -> tuple[float, ...]:
+        """Returns the numbers of the series and of the sender, the stated and the used weight, and
+        whether that is trusted and exact.
+        """
+        table, name, items, rate, sdk_version, instance, version, *dims = group
         weight = weigh(
             None if items is None else float(items),
             rate_percent({SAMPLE_RATE: rate}, SAMPLE_RATE),
@@ -308,29 +320,31 @@ class _Reader:
             series = self._series[str(KINDS[table]), name or "", *dims]
         else:
             series = IGNORED if table in OTHER_TABLES else UNDECIDED
-        return series, weight.value, weight.trusted, weight.exact
+        sender = self._senders[instance or "", sdk_version or "", version or ""]
+        return series, sender, items or 1, weight.value, weight.trusted, weight.exact
 
-    def _times(self, texts: Sequence[str], file: SourceFile) -> tuple[Any, Any]:
-        """Returns two arrays: the number of each line's day (negative if its time is bad), and the
-        hours from 1970 to its time."""
+    def _times(self, texts: Sequence[str], file: SourceFile) -> tuple[Any, Any, Any]:
+        """Returns three arrays: the number of each line's day (negative if its time is bad), the
+        hours from 1970 to its time, and whether that is near midnight."""
         stamps = pa.array(texts, pa.string())
         minutes = pc.utf8_slice_codeunits(stamps, 0, MINUTE_LENGTH).dictionary_encode()
         found, received = minutes.dictionary.to_pylist(), file.received
         of_minutes = [self._minute(each, file.blob_date, received) for each in found]
-        days, hours = np.array(of_minutes)[minutes.indices.to_numpy()].T
+        days, hours, near = np.array(of_minutes)[minutes.indices.to_numpy()].T
         plain = pc.match_substring_regex(stamps, STAMP).to_numpy(zero_copy_only=False)
-        return np.where(plain, days, -1), hours
+        return np.where(plain, days, -1), hours, near
 
-    def _minute(self, minute: str, blob_date: str, received: date | None) -> tuple[int, int]:
+    def _minute(self, text: str, blob_date: str, received: date | None) -> tuple[int, int, bool]:
         try:
-            time = datetime.fromisoformat(f"{minute}:00+00:00")
+            time = datetime.fromisoformat(f"{text}:00+00:00")
         except ValueError:
-            return -1, 0
-        known = plausible(time, received)
-        return (self._day(time, blob_date), hours_until(time)) if known else (-1, 0)
+            return -1, 0, False
+        return self._moment(time, blob_date) if plausible(time, received) else (-1, 0, False)
 
-    def _day(self, time: datetime, blob_date: str) -> int:
-        return self._days[blob_date, time.astimezone(self._zone).date().isoformat()]
+    def _moment(self, time: datetime, blob_date: str) -> tuple[int, int, bool]:
+        local = time.astimezone(self._zone)
+        near = not NEAR_MINUTES <= 60 * local.hour + local.minute < 24 * 60 - NEAR_MINUTES
+        return self._days[blob_date, local.date().isoformat()], hours_until(time), near
 
     def _read_singly(self, file: SourceFile, raw: bytes) -> Iterator[tuple[Record, bytes]]:
         """Yields the records that the reference reads from a line. Each comes with the content that
@@ -377,13 +391,18 @@ class _Reader:
         found, contents = zip(*records, strict=True)
         keys = np.array([int(record.key[:16], 16) for record in found], np.uint64)
         measurement = self._shape.measurement
+        moments = [self._moment(record.time, file.blob_date) for record in found]
+        days, hours, near = np.array(moments).T
         self._add(
             file,
             np.ones(len(found), np.bool_),
-            np.array([self._day(record.time, file.blob_date) for record in found]),
+            days,
             [sendable(record.operation_id) for record in found],
-            hour=[hours_until(record.time) for record in found],
+            np.array([record.item_count for record in found]),
+            hour=hours,
+            near=near,
             series=[self._series_of(record) for record in found],
+            sender=[self._senders[tuple(map(sendable, record.sender))] for record in found],
             k=[record.weight.value for record in found],
             trusted=[record.weight.trusted for record in found],
             exact=[record.weight.exact for record in found],
@@ -399,12 +418,18 @@ class _Reader:
         return self._series[tuple(map(sendable, (str(record.kind), record.name, *dims)))]
 
     def _add(
-        self, file: SourceFile, plain: Any, days: Any, operations: Sequence[str], **columns: Any
+        self,
+        file: SourceFile,
+        plain: Any,
+        days: Any,
+        operations: Sequence[str],
+        stated: Any,
+        **columns: Any,
     ) -> None:
         records = np.empty(len(days), RECORD)
         for name, values in columns.items():
             records[name] = values
-        none = [not operation.strip(NO_OPERATION) for operation in operations]
+        none = np.array([not operation.strip(NO_OPERATION) for operation in operations])
         records["unit"] = np.where(none, records["key"], _hashed(operations))
         if hour := file.hour:
             records["late"] = records["hour"] < hours_until(hour - LATE_AFTER)
@@ -412,10 +437,24 @@ class _Reader:
             records["age"] = np.clip(ages, 0, AGE_MAX)
         else:
             records["late"], records["age"] = False, UNKNOWN_AGE
-        records["beside"] = _beside(records["key"])
         self._records.append(records.compress(plain))
         self._of_days.append(days[plain])
         self.held_bytes += self._records[-1].nbytes
+        ids = np.array(operations, object)[plain]
+        self._sample(self._records[-1], days[plain], ids, stated[plain])
+
+    def _sample(self, records: Any, days: Any, ids: Any, stated: Any) -> None:
+        """Adds the operations of records to samples. Metrics are not sampled."""
+        events = np.array([kind != RecordKind.METRIC for kind, *_ in self._series])
+        chosen = records["unit"] != records["key"]
+        chosen[chosen] = events[records["series"][chosen]]
+        versions = Numbered()
+        of_senders = np.array([versions[sdk] for _, sdk, _ in self._senders])
+        codes = days[chosen] * len(versions) + of_senders[records["sender"][chosen]]
+        found, which = np.unique(codes.astype(np.int64), return_inverse=True)
+        names = list(versions)
+        groups = [(code // len(names), names[code % len(names)]) for code in found.tolist()]
+        self._samples.add(groups, which, records["unit"][chosen], ids[chosen], stated[chosen])
 
 
 def sendable(text: str) -> str:
@@ -447,7 +486,7 @@ def _plain_content(part: Any) -> bytes:
 
 
 def _group_of(line: Line, dimensions: Sequence[str]) -> tuple[Any, ...]:
-    """Returns the values that determine a line's series and weight.
+    """Returns the values that determine a line's series, sender and weight.
 
     Lines with the same values form a group. A piece of text has few groups.
     """
@@ -455,7 +494,8 @@ def _group_of(line: Line, dimensions: Sequence[str]) -> tuple[Any, ...]:
     name = _template(line, properties) if line.Type == TRACES else line.Name
     if line.Type == METRICS:
         name = properties.get(METRIC_ID) or name
-    group = line.Type, name, line.ItemCount, properties.get(SAMPLE_RATE), line.SDKVersion
+    weight = line.ItemCount, properties.get(SAMPLE_RATE), line.SDKVersion
+    group = line.Type, name, *weight, line.AppRoleInstance, line.AppVersion
     if not dimensions:
         return group
     dims = [(line.AppRoleName if d == ROLE else properties.get(d)) or "" for d in dimensions]
@@ -487,16 +527,3 @@ def _hashed(texts: Sequence[str | bytes]) -> Any:
 def _notice(file: SourceFile, reason: Reason, field: str, detail: str) -> Row:
     row = {"blob_date": file.blob_date, "file": file.path, "reason": str(reason)}
     return {**row, "field": field, "detail": detail, "text": ""}
-
-
-def _beside(keys: Any) -> Any:
-    """Returns for each record of consecutive lines whether it repeats one of the lines just before
-    it, alone. A retried export repeats lines as a block, all at the same distance.
-    """
-    order = np.argsort(keys, kind="stable")
-    later, again = order[1:], keys[order[1:]] == keys[order[:-1]]
-    distance = np.zeros(len(keys) + 2, np.int64)
-    distance[1 + later[again]] = (later - order[:-1])[again]
-    same = distance[1:] == distance[:-1]
-    blocks = (distance[1:-1] > 1) & (same[:-1] | same[1:])
-    return (distance[1:-1] > 0) & (distance[1:-1] <= NEAR) & ~blocks

@@ -4,21 +4,22 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import islice
+from itertools import chain
 
+from shared.sampling.forms import HEAD_BYTES
 from shared.sampling.model import Record, RecordKind
 from shared.sampling.records import read_lines
 from spark_jobs.model import ROLE
 from spark_jobs.read.files import Chunk, SourceFile
-from spark_jobs.read.sources import ClusterFiles, Source, pieces_of
+from spark_jobs.read.sources import Source, pieces_of
 
 MEASUREMENT = "--measurement"
-FILES, LINES_OF_FILE = 20, 100
+FILES = 20
 NAMES_MAX = 10
 
 
 def names_in(source: Source, files: Sequence[SourceFile], option: str) -> str:
-    """Returns which measurements or dimensions occur in the first lines of some files."""
+    """Returns which measurements or dimensions occur at the beginning of some files."""
     records = list(_some(source, files))
     if option.startswith(MEASUREMENT):
         return there_are(name for record in records for name in record.measurements)
@@ -37,20 +38,9 @@ def there_are(names: Iterable[str]) -> str:
 
 
 def _some(source: Source, files: Sequence[SourceFile]) -> Iterator[Record]:
-    some = files[:: -(-len(files) // FILES)]
-    for outcome in read_lines(_lines(source, some)):
-        if isinstance(outcome, Record) and outcome.kind is not RecordKind.METRIC:
-            yield outcome
-
-
-def _lines(source: Source, files: Sequence[SourceFile]) -> Iterator[bytes]:
-    if isinstance(source, ClusterFiles):
-        rows = source.lines(files).limit(FILES * LINES_OF_FILE).collect()
-        yield from (bytes(row.line) for row in rows)
-        return
-    for file in files:
-        pieces = pieces_of(source, Chunk(file, 0, file.size_bytes))
-        lines = (
-            line for piece in pieces if isinstance(piece, bytes) for line in piece.split(b"\n")
-        )
-        yield from islice(lines, LINES_OF_FILE)
+    for file in files[:: -(-len(files) // FILES)]:
+        pieces = pieces_of(source, Chunk(file, 0, min(file.size_bytes, HEAD_BYTES)))
+        lines = (p.split(b"\n") for p in pieces if isinstance(p, bytes))
+        for outcome in read_lines(chain.from_iterable(lines)):
+            if isinstance(outcome, Record) and outcome.kind is not RecordKind.METRIC:
+                yield outcome

@@ -1,32 +1,28 @@
-"""The sources of exports: local folders, Azure blobs, and paths that only Spark can open."""
+"""The sources of exports: local folders and Azure blobs."""
 
 from __future__ import annotations
 
 import os
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import groupby
-from operator import itemgetter
 from pathlib import Path
 from socket import gethostname
 from typing import TYPE_CHECKING, TypeAlias
 from urllib.parse import unquote, urlsplit
 
+from shared.sampling.forms import EMPTY_GZIP, HEAD_BYTES, in_lines, is_document, other_form
 from shared.sampling.records import DAMAGED
-from spark_jobs.errors import JobError, first_line
+from spark_jobs.errors import JobError
 from spark_jobs.read.files import Chunk, SourceFile
-from spark_jobs.read.forms import EMPTY_GZIP, HEAD_BYTES, in_lines, is_document, other_form
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from pyspark.sql import DataFrame, SparkSession
 
     from spark_jobs.azure_blobs import AzureBlobs
 
-Files: TypeAlias = "LocalFiles | AzureBlobs | SeveralFiles"
-"""A source whose files tasks read themselves."""
-Source: TypeAlias = "Files | ClusterFiles"
+Source: TypeAlias = "LocalFiles | AzureBlobs | SeveralFiles"
+AZURE = ("abfs", "abfss", "wasb", "wasbs")
 Pieces = Iterator[tuple[SourceFile, bytes | str]]
 """A text in place of a piece says why the file cannot be read."""
 READ_BYTES = 4 << 20
@@ -95,74 +91,24 @@ class SeveralFiles:
         return source.read(path, start, end)
 
 
-@dataclass(frozen=True, slots=True)
-class ClusterFiles:
-    """Files that Spark opens with its own connectors, such as abfss:// on a cluster. Spark lists,
-    splits, decompresses and reads them; tasks get lines instead of ranges of bytes.
-    """
-
-    spark: SparkSession
-    names: Sequence[str]
-
-    @property
-    def name(self) -> str:
-        return ", ".join(self.names)
-
-    def files(self) -> list[SourceFile]:
-        """Returns files in order of their paths. Raises JobError."""
-        listed = self.spark.read.format("binaryFile").option("recursiveFileLookup", "true")
-        try:
-            rows = listed.load(list(self.names)).select("path", "length").collect()
-        except Exception as error:  # PySpark has no common class for errors of the JVM
-            raise JobError(f"--input {self.name}: {first_line(error)}") from error
-        found = {row.path: cluster_file(row.path, row.length, self.names) for row in rows}
-        return sorted(found.values(), key=lambda file: file.path)
-
-    def lines(self, files: Sequence[SourceFile]) -> DataFrame:
-        """Returns columns path, which is encoded as a URL, and line, which is binary."""
-        from pyspark.sql import functions as F
-
-        read = self.spark.read.option("lineSep", "\n").option("recursiveFileLookup", "true")
-        text = read.text([file.path for file in files])
-        return text.select(
-            F.col("_metadata.file_path").alias("path"), F.col("value").cast("binary").alias("line")
-        )
-
-
-def cluster_file(url: str, size_bytes: int, inputs: Iterable[str]) -> SourceFile:
-    """Returns a file by the URL that Spark gives it, which is encoded. Spark writes the ``file://``
-    of an input as ``file:``.
-    """
-    path, within = unquote(url), unquote(urlsplit(url).path)
-    folders = [unquote(urlsplit(name).path).rstrip("/") for name in inputs]
-    above = max((f for f in folders if f"{within}/".startswith(f"{f}/")), key=len, default="")
-    return SourceFile(path, size_bytes, len(path) - len(within) + len(above))
-
-
-def source_of(
-    locations: Sequence[str], spark: Callable[[], SparkSession], connection_string: str = ""
-) -> Source:
+def source_of(locations: Sequence[str], connection_string: str = "") -> Source:
     """Returns the source of all ``--input``. Raises JobError."""
-    schemes = [urlsplit(each).scheme if "://" in each else "file" for each in locations]
-    by_spark = [scheme not in ("file", "http", "https") for scheme in schemes]
-    if all(by_spark):
-        return ClusterFiles(spark(), locations)
-    if any(by_spark):
-        place, other = locations[by_spark.index(True)], locations[by_spark.index(False)]
-        raise JobError(
-            f"--input {place}: is opened by Spark and cannot be read together with {other}; write"
-            " both as abfss://, or both as https://"
-        )
     sources = [files_of(each, connection_string) for each in locations]
     return sources[0] if len(sources) == 1 else SeveralFiles(sources)
 
 
 def files_of(location: str, connection_string: str) -> LocalFiles | AzureBlobs:
-    if not location.startswith(("http://", "https://")):
+    scheme = urlsplit(location).scheme if "://" in location else "file"
+    if scheme == "file":
         return LocalFiles(local_path("--input", location))
-    from spark_jobs.azure_blobs import AzureBlobs
+    if scheme not in ("http", "https", *AZURE):
+        raise JobError(
+            f"--input {location}: must be a folder, or blobs at https:// or abfss://"
+            " CONTAINER@ACCOUNT.dfs.core.windows.net/PREFIX"
+        )
+    from spark_jobs.azure_blobs import AzureBlobs, https_of
 
-    return AzureBlobs(location, connection_string)
+    return AzureBlobs(https_of(location) if scheme in AZURE else location, connection_string)
 
 
 def local_path(option: str, location: str) -> str:
@@ -182,25 +128,21 @@ def local_path(option: str, location: str) -> str:
     )
 
 
-def pieces_of_lines(inputs: Sequence[str], lines: Iterable[pa.RecordBatch]) -> Pieces:
-    """Yields pieces of lines that Spark has read, in columns path and line."""
-    for batch in lines:
-        rows = zip(*[column.to_pylist() for column in batch.columns], strict=True)
-        for path, of_file in groupby(rows, itemgetter(0)):
-            yield cluster_file(path, 0, inputs), b"\n".join(line for _, line in of_file)
-
-
 def pieces_of_tasks(
-    source: Files, tasks: Sequence[Sequence[Chunk]], numbers: Iterable[pa.RecordBatch]
+    source: Source, tasks: Sequence[Sequence[Chunk]], numbers: Iterable[pa.RecordBatch]
 ) -> Pieces:
     """Yields pieces of a task's chunks. Spark sends each task only its number."""
     for batch in numbers:
         for number in batch.column(0).to_pylist():
-            for chunk in tasks[number]:
-                yield from ((chunk.file, piece) for piece in pieces_of(source, chunk))
+            yield from pieces_of_chunks(source, tasks[number])
 
 
-def pieces_of(source: Files, chunk: Chunk) -> Iterator[bytes | str]:
+def pieces_of_chunks(source: Source, chunks: Iterable[Chunk]) -> Pieces:
+    for chunk in chunks:
+        yield from ((chunk.file, piece) for piece in pieces_of(source, chunk))
+
+
+def pieces_of(source: Source, chunk: Chunk) -> Iterator[bytes | str]:
     """Yields the chunk's lines in pieces of a few megabytes, each without its last line end.
 
     A line belongs to the chunk in which it begins. The first chunk has all lines of a file that
@@ -234,7 +176,7 @@ def _whole_lines(pieces: Iterator[bytes | str]) -> Iterator[bytes | str]:
         yield rest
 
 
-def _lines_of(source: Files, chunk: Chunk) -> Iterator[bytes]:
+def _lines_of(source: Source, chunk: Chunk) -> Iterator[bytes]:
     """Yields the bytes of the lines that begin in a chunk; the last line may end after the
     chunk."""
     begin, end = (_line_start(source, chunk.file, at) for at in (chunk.start, chunk.end))
@@ -242,7 +184,7 @@ def _lines_of(source: Files, chunk: Chunk) -> Iterator[bytes]:
         yield source.read(chunk.file.path, at, min(at + READ_BYTES, end))
 
 
-def _line_start(source: Files, file: SourceFile, at: int) -> int:
+def _line_start(source: Source, file: SourceFile, at: int) -> int:
     """Returns the first byte from ``at`` on at which a line begins, or else the file's size."""
     if at == 0:
         return 0
@@ -253,7 +195,7 @@ def _line_start(source: Files, file: SourceFile, at: int) -> int:
     return file.size_bytes
 
 
-def _unpacked(source: Files, file: SourceFile) -> Iterator[bytes]:
+def _unpacked(source: Source, file: SourceFile) -> Iterator[bytes]:
     """Decompresses a file. If it is damaged, a line that says so is added after what could be read,
     so that the date of the file does not count as read.
     """

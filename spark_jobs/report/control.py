@@ -10,15 +10,12 @@ import csv
 import io
 import json
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from datetime import date
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from spark_jobs.errors import JobError, first_line
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+from spark_jobs.errors import JobError
+from spark_jobs.read.sources import files_of
 
 COLUMNS = {"date", "value"}
 AGGREGATIONS = ("total", "count", "average", "maximum")
@@ -30,20 +27,17 @@ Controls = Mapping[str, Mapping[str, float]]
 """Figures by event and date. Figures under an empty name apply to all other events."""
 
 
-def read_controls(location: str, spark: Callable[[], SparkSession]) -> Controls:
-    """Reads a local file, or a file that Spark can open (abfss://…). Raises JobError."""
+def read_controls(location: str, connection_string: str = "") -> Controls:
+    """Reads a local file or a blob. Raises JobError."""
     try:
-        if "://" in location:
-            texts = [row[0] for row in spark().read.text(location, wholetext=True).collect()]
-        else:
-            texts = [Path(location).read_text(encoding="utf-8")]
-    except JobError:
-        raise
-    except Exception as error:  # PySpark has no common class for errors of the JVM
-        raise JobError(f"--control {location}: {first_line(error)}") from error
-    if len(texts) != 1:
-        raise JobError(f"--control {location}: is not one file; name one")
-    return controls_of(texts[0], location)
+        source = files_of(location, connection_string)
+        files = source.files()
+        if len(files) != 1:
+            raise JobError("is not one file; name one")
+        text = source.read(files[0].path, 0, files[0].size_bytes).decode("utf-8")
+    except (JobError, UnicodeDecodeError) as error:
+        raise JobError(f"--control {location}: {error}") from error
+    return controls_of(text, location)
 
 
 def controls_of(text: str, where: str) -> Controls:

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from shared.sampling.series import Shape
 from shared.sampling.trend_rows import Trend
 from spark_jobs.engine import Engine
 from spark_jobs.job import Done, describe
-from spark_jobs.model import Shape
 from tests.builders import trend_from_json
 from tests.spark_jobs.telemetry import compute, event, pack, put
 

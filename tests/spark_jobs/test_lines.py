@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from shared.sampling.diagnostic_export import DELIVERY_COLUMNS, KEY_COLUMNS
 from shared.sampling.model import NOTICES
-from spark_jobs.model import Shape
+from shared.sampling.series import Shape
 from spark_jobs.read import lines
 from spark_jobs.read.blocks import joined
 from spark_jobs.read.files import SourceFile
@@ -77,12 +77,13 @@ def records(batches: Sequence[pa.RecordBatch], keys: bool = False) -> Records:
     """Returns sorted records with date and series; NaN is a text, so that it equals itself."""
     found = []
     for row in (row for batch in batches for row in batch.to_pylist() if row["reason"] is None):
-        series, block = joined([(row["series"], row["block"])])
-        hidden = () if keys else ("key", "unit", "beside")
+        (series, senders), block = joined([(row["names"], row["block"])])
+        hidden = () if keys else ("key", "unit")
         names = [name for name in block.dtype.names or () if name not in hidden]
         for record in block:
             values = {name: record[name].item() for name in names}
             values |= {"x": repr(values["x"]), "series": series[record["series"]]}
+            values["sender"] = senders[record["sender"]]
             found.append((row["event_date"], *values.values()))
     return sorted(found)
 
@@ -192,20 +193,6 @@ def test_records_are_the_same_however_many_lines_are_read_together(
     assert (sums.records, sums.duplicates) == (9, 9)
 
 
-def test_records_with_one_number_and_different_names_are_different_records() -> None:
-    """The classic export numbers its records; the number alone is the key."""
-
-    def classic(name: str) -> str:
-        time = {"eventTime": "2017-05-15T09:30:00Z"}
-        number = {"data": {"id": "id1"}}
-        return json.dumps(
-            {"event": [{"name": name}], "internal": number, "context": {"data": time}}
-        )
-
-    totals, _ = total_of(read([classic(name) for name in "ABAB"]))
-    assert [(sums.records, sums.duplicates) for sums, _ in totals.values()] == [(1, 1), (1, 1)]
-
-
 @pytest.mark.parametrize("column", [name for name in KEY_COLUMNS if name not in GOOD])
 def test_records_that_differ_in_any_column_of_the_application_are_not_copies(column: str) -> None:
     """They are read together, singly (because a time has an offset), or in a body."""
@@ -247,25 +234,6 @@ def test_the_same_event_in_the_exports_of_both_rules_is_counted_once() -> None:
     as_text = {**rule, "Properties": '{"tenant": "t1"}', "time": None}
     ((sums, _),) = total_of(read(list(map(json.dumps, [setting, rule, as_text]))))[0].values()
     assert (sums.records, sums.duplicates) == (1, 2)
-
-
-@pytest.mark.parametrize(
-    ("some", "beside"),
-    [
-        ("aabbcdd", 3),
-        ("aaa", 2),
-        ("abacbd", 2),
-        ("abcabc", 0),
-        ("abcdabcdxx", 1),
-        ("a" + "x" * 5 + "b" * 200 + "a", 203),
-    ],
-)
-def test_copies_alone_beside_their_records_are_told_from_a_repeated_block(
-    some: str, beside: int
-) -> None:
-    records = [json.dumps({**GOOD, "Id": letter}) for letter in some]
-    ((sums, _),) = total_of(read(records))[0].values()
-    assert sums.beside == beside
 
 
 def test_a_value_that_cannot_be_read_is_told_and_its_record_counts() -> None:
