@@ -35,8 +35,8 @@ def read(store: Store, results: str) -> tuple[Totals, Operations]:
 
 
 def _operations(row: Mapping[str, Any]) -> tuple[str, DayOperations]:
-    weights = msgspec.convert(row["weights"], dict[str, WeightsSeen])
-    return row["date"], DayOperations(decoded(row["counts"]), weights)
+    weights = msgspec.convert(row["weights"], list[tuple[str, WeightsSeen]])
+    return row["date"], DayOperations(decoded(row["counts"]), dict(weights))
 
 
 def merged(
@@ -66,7 +66,7 @@ def files_of(
         {
             "date": day,
             "counts": encoded(each.counts),
-            "weights": {sdk: asdict(seen) for sdk, seen in each.weights.items()},
+            "weights": [(sdk, asdict(seen)) for sdk, seen in each.weights.items()],
         }
         for day, each in operations.items()
     ]
