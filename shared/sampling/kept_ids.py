@@ -145,7 +145,8 @@ class WeightsSeen:
     low: float = math.nan
     high: float = math.nan
     unsampled: bool = False
-    """Whether no known score dropped anything: the rate is 1, unless something else sampled."""
+    """Whether no known score of trace ids dropped anything: the rate is 1, unless something else
+    sampled."""
 
     @property
     def is_repaired(self) -> bool:
@@ -206,33 +207,29 @@ def weights_seen(operations: Mapping[str, float]) -> WeightsSeen:
     """
     if len(operations) < OPERATIONS_MIN:
         return WeightsSeen(Weights.UNKNOWN, len(operations))
-    by_score: dict[str, list[tuple[float, float]]] = {}
-    for operation_id, weight in operations.items():
-        for name, score in scores_of(operation_id).items():
-            by_score.setdefault(name, []).append((score, weight))
+    weights = np.array(list(operations.values()))
+    by_score = scores_of(list(operations))
     stated = mode(operations.values())
-    dropped = [name for name, values in by_score.items() if _drops(name, values)]
-    found = [_seen(name, stated, values) for name, values in by_score.items()]
+    dropped = [name for name, scores in by_score.items() if _drops(name, scores)]
+    found = [_seen(name, stated, np.sort(each * weights)) for name, each in by_score.items()]
     kinds = (Weights.WRONG, Weights.ROUNDED, Weights.RIGHT, Weights.UNKNOWN)
     first = min(found, key=lambda seen: (kinds.index(seen.weights), math.isnan(seen.factor)))
     sampled = sum(weight > 1 for weight in operations.values())
     if first.weights is Weights.RIGHT and sampled < INFORMATIVE * len(operations) and dropped:
         first = WeightsSeen(Weights.UNKNOWN, len(operations), stated)
-    return replace(first, unsampled=not dropped)
+    return replace(first, unsampled=not dropped and len(by_score) > len(HASHES))
 
 
-def _drops(name: str, operations: Sequence[tuple[float, float]]) -> bool:
+def _drops(name: str, scores: Any) -> bool:
     """Whether operations may have been dropped by this score. Bits of an id need not be random; if
     they are denser away from 0, no sampler is the cause.
     """
-    values = sorted(score for score, _ in operations)
-    edge = edge_of(values)
-    uneven = edge.kind is EdgeKind.MIXTURE and (name in HASHES or _falls(values))
+    edge = edge_of(scores)
+    uneven = edge.kind is EdgeKind.MIXTURE and (name in HASHES or _falls(scores))
     return uneven or (edge.kind is EdgeKind.RATE and not edge.reaches_one)
 
 
-def _seen(name: str, stated: float, operations: Sequence[tuple[float, float]]) -> WeightsSeen:
-    values = sorted(score * weight for score, weight in operations)
+def _seen(name: str, stated: float, values: Any) -> WeightsSeen:
     edge, count = edge_of(values), len(values)
     if edge.kind is EdgeKind.RATE and edge.low <= 1:
         if edge.reaches_one:
@@ -248,7 +245,7 @@ def _seen(name: str, stated: float, operations: Sequence[tuple[float, float]]) -
     return WeightsSeen(Weights.UNKNOWN, count, stated)
 
 
-def _least_factor(ordered: Sequence[float]) -> float:
+def _least_factor(ordered: Any) -> float:
     """The least factor by which weights are too low. At rates rᵢ the density of scores near 0 is
     the mean of 1/rᵢ over kept operations, which is that factor; over any longer range it is less.
     """
@@ -257,7 +254,7 @@ def _least_factor(ordered: Sequence[float]) -> float:
     return float(within.max())
 
 
-def _falls(values: Sequence[float]) -> bool:
+def _falls(values: Any) -> bool:
     """Whether the density of values never rises, as if each was kept below some rate."""
-    counts, _ = np.histogram(values, BINS, (0.0, max(values)))
+    counts, _ = np.histogram(values, BINS, (0.0, np.max(values)))
     return bool((np.diff(counts) <= RISE_MAX * np.sqrt(counts[:-1] + counts[1:] + 1)).all())

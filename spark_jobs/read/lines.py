@@ -23,11 +23,10 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute
-from msgspec import Meta, Raw
+from msgspec import Meta
 from pandas.util import hash_array
 
 from shared.sampling.diagnostic_export import (
-    DELIVERY_COLUMNS,
     DURATION,
     KEY_COLUMNS,
     KINDS,
@@ -76,9 +75,10 @@ UNDECIDED, IGNORED = -1, -2
 the table of the line contains no events."""
 EVENTS, TRACES, METRICS = "AppEvents", "AppTraces", "AppMetrics"
 EMPTY: dict[str, Any] = {}
-NO_VALUE = Raw()
+LOOKED_AT = 500
+"""Of so many plain lines, one is searched for columns that are not documented."""
 COLUMNS_MAX = 100
-"""The most columns that a decoder adds. Lines with still other columns are read singly."""
+"""The most unknown columns that are named."""
 pc: Any = pyarrow.compute
 """Type checkers do not know its functions: they are generated."""
 
@@ -87,20 +87,18 @@ Text = str | None
 Value = bool | Annotated[int, Meta(ge=-(1 << 53), le=1 << 53)] | float | str | None
 
 
-class Line(msgspec.Struct, gc=False, omit_defaults=True, forbid_unknown_fields=True):
-    """A plain line. Its fields are the most frequent columns, in the order of the export, which
-    makes decoding fastest. A decoder adds others when it first sees them.
+class Columns(msgspec.Struct, gc=False, omit_defaults=True):
+    """The most frequent columns of a plain line, in the order of the export, which makes decoding
+    fastest.
     """
 
     time: Text = None
-    resourceId: Raw = NO_VALUE  # noqa: N815
     Type: str = ""
     AppRoleInstance: Text = None
     AppRoleName: Text = None
     AppVersion: Text = None
     ClientIP: Text = None
     ClientType: Text = None
-    _BilledSize: Raw = NO_VALUE
     OperationName: Text = None
     OperationId: Text = None
     ParentId: Text = None
@@ -119,81 +117,38 @@ class Line(msgspec.Struct, gc=False, omit_defaults=True, forbid_unknown_fields=T
     """A row of a query has a text here."""
 
 
-MORE_KEY_COLUMNS = [name for name in KEY_COLUMNS if name not in Line.__struct_fields__]
-"""In this order they follow the fields of Line, whichever of them a decoder knows."""
-
-
-def _line_of(columns: Sequence[str]) -> tuple[type[Line], dict[str, str]]:
-    """Returns a Line with more columns. Those that do not count for the key have fields of other
-    names, which the dictionary maps to the names of the columns.
-    """
-    keys = [name for name in MORE_KEY_COLUMNS if name in columns]
-    others = [name for name in columns if name not in keys]
-    names = {f"other_{number}": name for number, name in enumerate(others)}
-    fields = [(name, Value, None) for name in keys] + [(name, Raw, NO_VALUE) for name in names]
-    found = msgspec.defstruct("Line", fields, bases=(Line,), rename=names, gc=False)
-    return cast("type[Line]", found), names
-
-
-FULL_LINE, _ = _line_of(MORE_KEY_COLUMNS)
+Line = cast(
+    "type[Columns]",
+    msgspec.defstruct(
+        "Line",
+        [(name, Value, None) for name in KEY_COLUMNS if name not in Columns.__struct_fields__],
+        bases=(Columns,),
+        gc=False,
+    ),
+)
+"""With all columns that count for the key. msgspec skips all others."""
+decode = msgspec.json.Decoder(Line).decode
 encode = msgspec.msgpack.Encoder(order="deterministic").encode
 
 
-class _Decoder:
-    """Decodes plain lines. It adds columns to those of ``Line`` when it first sees them."""
+def _decoded(text: bytes) -> Iterator[tuple[bytes, Columns | None]]:
+    """Yields the texts of lines with the decoded lines; None for those that are not plain.
 
-    def __init__(self) -> None:
-        self.unknown: dict[str, SourceFile] = {}
-        """Columns that are not documented, and the file in which each was found first."""
-        self._decode = msgspec.json.Decoder(Line).decode
-        self._columns = list[str]()
-        self._others: dict[str, str] = {}
-        """The added columns that do not count for the key, by their fields."""
-
-    def lines(self, file: SourceFile, text: bytes) -> Iterator[tuple[bytes, Line | None]]:
-        """Yields the texts of lines with the decoded lines; None for those that are not plain.
-
-        A decoded line should be dropped before the next one, which then takes its memory: this is
-        a third faster.
-        """
+    A decoded line should be dropped before the next one, which then takes its memory: this is a
+    third faster.
+    """
+    try:
+        is_utf8 = text.isascii() or text.decode() != ""
+    except UnicodeDecodeError:
+        is_utf8 = False
+    for raw in text.split(b"\n"):
+        line: Columns | None
         try:
-            is_utf8 = text.isascii() or text.decode() != ""
-        except UnicodeDecodeError:
-            is_utf8 = False
-        for raw in text.split(b"\n"):
-            line: Line | None = None
-            try:
-                # msgspec does not check the encoding of fields that it skips, but decode() does.
-                line = self._decode(raw if is_utf8 else raw.decode())
-            except msgspec.ValidationError:
-                line = self._with_more_columns(raw)
-            except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-                pass
-            if line is not None and self._others:
-                self._forget(line, file)
-            yield raw, line
-
-    def _with_more_columns(self, raw: bytes) -> Line | None:
-        """Adds the columns of a line, and decodes it. Returns None if it is not plain."""
-        try:
-            found = msgspec.json.decode(raw.decode(), type=dict[str, Raw])
-            new = set(found).difference(Line.__struct_fields__, self._columns)
-            if not new or len(self._columns) + len(new) > COLUMNS_MAX:
-                return None
-            self._columns += sorted(new)
-            line_type, self._others = _line_of(self._columns)
-            self._decode = msgspec.json.Decoder(line_type).decode
-            return self._decode(raw)
+            # msgspec does not check the encoding of fields that it skips, but decode() does.
+            line = decode(raw if is_utf8 else raw.decode())
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            return None
-
-    def _forget(self, line: Line, file: SourceFile) -> None:
-        """Removes the columns from a line that do not count for its key."""
-        for field, name in self._others.items():
-            if getattr(line, field, NO_VALUE) is not NO_VALUE:
-                setattr(line, field, NO_VALUE)
-                if line.Type in KINDS and name not in DELIVERY_COLUMNS:
-                    self.unknown.setdefault(name, file)
+            line = None
+        yield raw, line
 
 
 def batches_of(
@@ -220,7 +175,8 @@ class _Reader:
     def __init__(self, shape: Shape) -> None:
         self._shape = shape
         self._zone = ZoneInfo(shape.time_zone)
-        self._decoder = _Decoder()
+        self._unknown: dict[str, SourceFile] = {}
+        """Columns that are not documented, and the file in which each was found first."""
         self._series, self._senders = Numbered(), Numbered()
         self._samples = OperationSamples()
         self._days = Numbered()
@@ -246,7 +202,7 @@ class _Reader:
         yield from self._bad
         for (file, table), count in self._other_tables.items():
             yield {**_notice(file, Reason.OTHER_TABLE, table, ""), "records": count}
-        for name, file in self._decoder.unknown.items():
+        for name, file in self._unknown.items():
             detail = "is not a documented column"
             yield _notice(file, Reason.UNKNOWN_COLUMN, sendable(name[:TEXT_MAX]), detail)
         if not self._records:
@@ -266,7 +222,7 @@ class _Reader:
         groups = Numbered()
         others, raws = list[bytes](), list[bytes]()
         stamps, numbers, operations, values, contents = [], [], [], [], []
-        for raw, line in self._decoder.lines(file, text):
+        for raw, line in _decoded(text):
             if line is None:
                 others.append(raw)
                 continue
@@ -279,6 +235,8 @@ class _Reader:
             contents.append(_content(line, stamp))
         if not raws:
             return others
+        for raw in raws[::LOOKED_AT]:
+            self._note_columns(json.loads(raw), file)
         days, hours, near = self._times(stamps, file)
         of_groups = np.array([self._of_group(group) for group in groups])
         series, sender, stated, weights, trusted, exact = of_groups[np.array(numbers)].T
@@ -364,12 +322,14 @@ class _Reader:
 
     def _note(self, part: Any, record: Record, file: SourceFile) -> None:
         """Notes the columns of a record that are unknown, and its value if it cannot be read."""
-        unknown = self._decoder.unknown
-        for name in sorted(unknown_columns(part)) if len(unknown) < COLUMNS_MAX else ():
-            unknown.setdefault(name, file)
+        self._note_columns(part, file)
         if error := record.error_of(self._shape.measurement):
             told = str(error), json.dumps(part)[:TEXT_MAX], error.field
             self._add_bad(file, Quarantined(Reason.BAD_VALUE, *told))
+
+    def _note_columns(self, part: Any, file: SourceFile) -> None:
+        for name in sorted(unknown_columns(part)) if len(self._unknown) < COLUMNS_MAX else ():
+            self._unknown.setdefault(name, file)
 
     def _add_bad(self, file: SourceFile, line: Quarantined) -> None:
         names = ("reason", "field", "detail", "text")
@@ -462,15 +422,13 @@ def sendable(text: str) -> str:
     return text.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
-def _content(line: Line, stamp: str) -> bytes:
+def _content(line: Columns, stamp: str) -> bytes:
     """The bytes from which the key of a line is computed.
 
-    Brings the time of the line into the form of ``key_columns``, and clears the columns that are
-    added on delivery.
+    Brings the time of the line into the form of ``key_columns``.
     """
     line.time = stamp.rstrip(TIME_ENDING)
     line.TimeGenerated = None
-    line.resourceId = line._BilledSize = NO_VALUE
     return encode(line)
 
 
@@ -480,12 +438,12 @@ def _plain_content(part: Any) -> bytes:
         if part.get("Type") not in KINDS:
             return b""
         time_column, _ = time_of(part)
-        return encode(msgspec.convert(key_columns(part, time_column), FULL_LINE))
+        return encode(msgspec.convert(key_columns(part, time_column), Line))
     except (msgspec.ValidationError, UnicodeEncodeError):  # the latter for lone surrogates
         return b""
 
 
-def _group_of(line: Line, dimensions: Sequence[str]) -> tuple[Any, ...]:
+def _group_of(line: Columns, dimensions: Sequence[str]) -> tuple[Any, ...]:
     """Returns the values that determine a line's series, sender and weight.
 
     Lines with the same values form a group. A piece of text has few groups.
@@ -502,14 +460,14 @@ def _group_of(line: Line, dimensions: Sequence[str]) -> tuple[Any, ...]:
     return *group, *dims
 
 
-def _template(line: Line, properties: Mapping[str, Text]) -> str:
+def _template(line: Columns, properties: Mapping[str, Text]) -> str:
     """The name of a trace is its message template, so that messages with different values count as
     one event.
     """
     return next(filter(None, map(properties.get, TEMPLATES)), "") or line.Message or ""
 
 
-def _value(line: Line, measurement: str) -> float | None:
+def _value(line: Columns, measurement: str) -> float | None:
     """The value of the measurement. A custom measurement named DurationMs takes precedence over the
     field DurationMs of the line.
     """

@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 
 from shared.sampling.kept_ids import WeightsSeen, weights_seen
-from spark_jobs.read.blocks import Numbered
+from spark_jobs.read.blocks import Numbered, starts
 
 OPERATIONS_MAX = 5_000
 """The operations of each SDKVersion and date. They tell a rate to 0.02 %."""
-NO_LIMIT = np.iinfo(np.uint64).max
+NO_LIMIT = np.uint64(np.iinfo(np.uint64).max)
 
 Sample = dict[int, tuple[str, float]]
 """Ids and stated weights by the hash of the id."""
@@ -29,26 +29,28 @@ class OperationSamples:
     def __init__(self) -> None:
         self._groups = Numbered()
         self._samples: list[Sample] = []
-        self._limits: list[int] = []
+        self._limits: list[np.uint64] = []
 
     def add(
         self, groups: Sequence[tuple[int, str]], which: Any, units: Any, ids: Any, stated: Any
     ) -> None:
         """Add records. ``which`` is the index of each record's group, ``units`` has the hashes."""
+        order = np.lexsort((stated, units, which))  # the smallest weight of an operation first
+        order = order[starts(which[order], units[order])]
         for index in np.unique(which):
             number = self._groups[groups[index]]
             if number == len(self._samples):
                 self._samples.append({})
-                self._limits.append(int(NO_LIMIT))
-            below = (which == index) & (units <= np.uint64(self._limits[number]))
+                self._limits.append(NO_LIMIT)
+            chosen = order[(which[order] == index) & (units[order] <= self._limits[number])]
             sample = self._samples[number]
-            for unit, operation, count in zip(
-                units[below].tolist(), ids[below].tolist(), stated[below].tolist(), strict=True
+            for unit, operation, weight in zip(
+                units[chosen].tolist(), ids[chosen].tolist(), stated[chosen].tolist(), strict=True
             ):
-                _put(sample, unit, operation, count)
+                _put(sample, unit, operation, weight)
             if len(sample) > 2 * OPERATIONS_MAX:
                 self._samples[number] = smallest(sample)
-                self._limits[number] = max(self._samples[number])
+                self._limits[number] = np.uint64(max(self._samples[number]))
 
     def rows(self) -> Iterator[tuple[int, str, str]]:
         """Yields each date's number, SDKVersion and sample as a text."""
