@@ -22,6 +22,8 @@ if __name__ == "__main__":
 
 
 from shared.sampling import unreadable
+from shared.sampling.control import Controls
+from shared.sampling.pictures import SERIES_MAX, pictures, undrawn_count
 from shared.sampling.profile import NoProfile, profile_row
 from shared.sampling.trend_rows import Trend, as_json
 from shared.sampling.usual_week import usual_week
@@ -30,11 +32,9 @@ from spark_jobs.options import Options, parse
 from spark_jobs.publish import parquet
 from spark_jobs.publish.publishing import new_run_id, show_latest
 from spark_jobs.publish.stores import Store, store_of
+from spark_jobs.publish.tables import SCALING, open_tables, replace_table, write, write_trends
 from spark_jobs.read.names import there_are
-from spark_jobs.read.sources import local_path, source_of
-from spark_jobs.report.control import Controls, read_controls
-from spark_jobs.report.pictures import SERIES_MAX, pictures, undrawn_count
-from spark_jobs.report.tables import SCALING, open_tables, replace_table, write, write_trends
+from spark_jobs.read.sources import local_path, read_controls, source_of
 from spark_jobs.session import open_session
 
 if TYPE_CHECKING:

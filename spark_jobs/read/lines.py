@@ -75,8 +75,8 @@ UNDECIDED, IGNORED = -1, -2
 the table of the line contains no events."""
 EVENTS, TRACES, METRICS = "AppEvents", "AppTraces", "AppMetrics"
 EMPTY: dict[str, Any] = {}
-LOOKED_AT = 500
-"""Of so many plain lines, one is searched for columns that are not documented."""
+LOOKED_AT = 20
+"""Undocumented columns are searched for in about so many plain lines of a piece."""
 COLUMNS_MAX = 100
 """The most unknown columns that are named."""
 pc: Any = pyarrow.compute
@@ -235,7 +235,7 @@ class _Reader:
             contents.append(_content(line, stamp))
         if not raws:
             return others
-        for raw in raws[::LOOKED_AT]:
+        for raw in raws[:: 1 + len(raws) // LOOKED_AT]:
             self._note_columns(json.loads(raw), file)
         days, hours, near = self._times(stamps, file)
         of_groups = np.array([self._of_group(group) for group in groups])

@@ -11,6 +11,7 @@ from socket import gethostname
 from typing import TYPE_CHECKING, TypeAlias
 from urllib.parse import unquote, urlsplit
 
+from shared.sampling.control import BadControl, Controls, controls_of
 from shared.sampling.forms import EMPTY_GZIP, HEAD_BYTES, in_lines, is_document, other_form
 from shared.sampling.records import DAMAGED
 from spark_jobs.errors import JobError
@@ -109,6 +110,18 @@ def files_of(location: str, connection_string: str) -> LocalFiles | AzureBlobs:
     from spark_jobs.azure_blobs import AzureBlobs, https_of
 
     return AzureBlobs(https_of(location) if scheme in AZURE else location, connection_string)
+
+
+def read_controls(location: str, connection_string: str = "") -> Controls:
+    """Reads a control series from a local file or a blob. Raises JobError."""
+    try:
+        source = files_of(location, connection_string)
+        files = source.files()
+        if len(files) != 1:
+            raise JobError("is not one file; name one")
+        return controls_of(source.read(files[0].path, 0, files[0].size_bytes).decode())
+    except (JobError, BadControl, UnicodeDecodeError) as error:
+        raise JobError(f"--control {location}: {error}") from error
 
 
 def local_path(option: str, location: str) -> str:

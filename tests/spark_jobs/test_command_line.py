@@ -25,8 +25,7 @@ from shared.values.measurements import WeekProfile
 from spark_jobs import azure_blobs, event_trends
 from spark_jobs.errors import JobError
 from spark_jobs.options import parse
-from spark_jobs.read.sources import LocalFiles
-from spark_jobs.report.control import read_controls
+from spark_jobs.read.sources import LocalFiles, read_controls
 from tests.autoscaling.policies.test_single_metrics import seeing
 from tests.spark_jobs.telemetry import event, pack, put
 
@@ -139,7 +138,7 @@ def test_a_bad_control_is_an_error_that_names_file_and_line(
         "--input", "x", "--control", str(control), tmp_path=tmp_path, capsys=capsys
     )
     assert code == 1
-    assert f"--control {control}, line 2: {told}" in error
+    assert f"--control {control}: line 2: {told}" in error
 
 
 METRIC = {

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from shared.sampling.operations import BOTH, KEPT, LEFT_OUT, OF, Counts, decoded, encoded
+from shared.sampling.pictures import pictures
 from shared.sampling.series import Shape
 from shared.sampling.trend_rows import trend_of, trend_row
 from shared.trends.nightly.trend_news import trend_notices
@@ -21,7 +22,6 @@ from spark_jobs.engine import Engine
 from spark_jobs.read import operations
 from spark_jobs.read.files import SourceFile
 from spark_jobs.read.lines import batches_of
-from spark_jobs.report.pictures import pictures
 from spark_jobs.sums import totals
 from spark_jobs.sums.alone import Alone, added_up
 from tests.spark_jobs.sdk_exports import FAMILIES, INSTANCES, write_export
