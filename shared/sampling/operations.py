@@ -77,7 +77,7 @@ def decoded(text: str) -> Counts:
     return Counter({tuple(names[n] for n in key): count for *key, count in rows})
 
 
-def limited(counts: Counts) -> Counts:
+def bounded(counts: Counts) -> Counts:
     """The counts of the most frequent events, of pairs that are often together, and of the largest
     slices."""
     of = {key[1]: count for key, count in counts.items() if key[0] == OF and len(key) == 2}

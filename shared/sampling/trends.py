@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection as Dates
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime, time, timedelta
 from functools import cached_property
@@ -16,6 +16,7 @@ from shared.sampling.collection import Collected, arrived
 from shared.sampling.companions import CompanionVerdict, judge_days, with_companions
 from shared.sampling.comparison import DOUBTFUL_MAX, Day, day_of
 from shared.sampling.estimates import Estimate, Sums
+from shared.sampling.kept_ids import Weights
 from shared.sampling.measured import combined, judge_measured
 from shared.sampling.model import RecordKind
 from shared.sampling.operations import DayOperations, limited_to, pairs_of
@@ -39,6 +40,7 @@ SETTLED_DAYS = 3
 telemetry that is 48 hours old.
 """
 HEAVY_SHARE = 0.1
+WEEK = timedelta(days=7)
 INCOMPLETE = "not all files of this date have been read, or the date is not over"
 MIXED = "the names that this series adds up differ from day to day"
 ALL_REQUESTS = "requests/duration"
@@ -133,6 +135,7 @@ class _Context:
     collection: Collected
     companions: Mapping[str, Mapping[Series, CompanionVerdict]]
     """By complete date."""
+    untold: Set[str]
 
 
 def collection_of(
@@ -165,7 +168,7 @@ def trends_of(days: Totals, inputs: TrendInputs) -> list[Trend]:
     complete, zone = map(date.fromisoformat, inputs.complete), ZoneInfo(inputs.shape.time_zone)
     collection = collection_of(days, complete, zone, inputs.ages)
     controls = {**automatic_controls(days, inputs), **given}
-    context = _Context(inputs, controls, collection, _companions(inputs))
+    context = _Context(inputs, controls, collection, _companions(inputs), untold_dates(inputs))
     events = [series for series in by_series if series.kind != RecordKind.METRIC]
     return [
         trend
@@ -178,6 +181,22 @@ def _companions(inputs: TrendInputs) -> Mapping[str, Mapping[Series, CompanionVe
     dates = sorted(inputs.complete & inputs.operations.keys())
     pairs = [pairs_of(date.fromisoformat(d), inputs.operations[d].counts) for d in dates]
     return dict(zip(dates, judge_days(pairs), strict=True))
+
+
+def untold_dates(inputs: TrendInputs) -> Set[str]:
+    """The dates on which ids do not tell the weights of a sender, such as for want of operations,
+    although they corrected them within the week before. Uncorrected, the date would look like a
+    loss.
+    """
+    corrected, found = dict[str, date](), set[str]()
+    for day in sorted(inputs.operations):
+        on = date.fromisoformat(day)
+        for sdk, seen in inputs.operations[day].weights.items():
+            if seen.is_repaired:
+                corrected[sdk] = on
+            elif seen.weights is Weights.UNKNOWN and sdk in corrected:
+                found |= {day} if on - corrected[sdk] <= WEEK else set()
+    return found
 
 
 def automatic_controls(days: Totals, inputs: TrendInputs) -> Mapping[str, _Control]:
@@ -232,7 +251,7 @@ def _of_series(series: Series, days: Mapping[str, DaySums], context: _Context) -
             figures = day_of(sums[on], day, of, control.values.get(on))
             return replace(
                 figures,
-                trusted=figures.trusted or inputs.trust_weights,
+                trusted=(figures.trusted and on not in context.untold) or inputs.trust_weights,
                 excluded=on not in inputs.complete,
                 control_exported=control.exported,
                 silent=silent.get(on, ""),

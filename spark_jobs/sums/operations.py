@@ -20,7 +20,7 @@ EVENTS_MAX = 64
 SLICES_MAX = 200
 
 
-def counted(records: dict[str, Any], series: Names, senders: Names) -> Counts:
+def operation_counts(records: dict[str, Any], series: Names, senders: Names) -> Counts:
     """See ``shared.sampling.operations`` for the result. ``records`` are in the order of their
     hashes, so the order in which they came is irrelevant.
     """

@@ -20,10 +20,10 @@ import pyarrow as pa
 
 from shared.sampling.estimates import NAMES
 from shared.sampling.kept_ids import WeightsSeen
-from shared.sampling.operations import Counts, DayOperations, decoded, encoded, limited
+from shared.sampling.operations import Counts, DayOperations, bounded, decoded, encoded
 from shared.sampling.series import UNKNOWN_AGE, HourSums, Totals, rows_of, totals_of
 from spark_jobs.read.blocks import RECORD, Batches, batches, in_task, joined, packed, starts
-from spark_jobs.sums.operations import counted
+from spark_jobs.sums.operations import operation_counts
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -148,7 +148,7 @@ def _of_buckets(
     for _, of_bucket in groupby(rows, itemgetter(2)):
         (series, senders), found = joined(row[3:] for row in of_bucket)
         records = _without_copies(found)
-        operations.update(counted(records, series, senders))
+        operations.update(operation_counts(records, series, senders))
         _repair(records, np.array([factors.get(sdk, 0.0) for _, sdk, _ in senders]))
         with np.errstate(over="ignore", invalid="ignore"):  # measurements may be of any size
             sums = _sums(records, len(series))
@@ -284,7 +284,7 @@ def added(
         else:
             counts.setdefault(row["date"], Counts()).update(decoded(row["operations"]))
     operations = {
-        day: DayOperations(limited(of_day), weights.get(day, {}))
+        day: DayOperations(bounded(of_day), weights.get(day, {}))
         for day, of_day in sorted(counts.items())
     }
     return totals_of(series), operations

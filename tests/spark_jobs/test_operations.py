@@ -13,10 +13,21 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from shared.sampling.operations import BOTH, KEPT, LEFT_OUT, OF, Counts, decoded, encoded
+from shared.sampling.kept_ids import Weights, WeightsSeen
+from shared.sampling.operations import (
+    BOTH,
+    KEPT,
+    LEFT_OUT,
+    OF,
+    Counts,
+    DayOperations,
+    decoded,
+    encoded,
+)
 from shared.sampling.pictures import pictures
 from shared.sampling.series import Shape
 from shared.sampling.trend_rows import trend_of, trend_row
+from shared.sampling.trends import TrendInputs, untold_dates
 from shared.trends.nightly.trend_news import trend_notices
 from spark_jobs.engine import Engine
 from spark_jobs.read import operations
@@ -146,6 +157,15 @@ def test_the_sample_of_ids_is_the_same_in_any_order_and_bounded(
     )
     assert [row["text"] for row in first] == [row["text"] for row in second]
     assert [len(json.loads(row["text"])) for row in first] == [400]
+
+
+def test_a_date_whose_weights_ids_do_not_tell_is_doubted_after_corrected_ones() -> None:
+    wrong = WeightsSeen(Weights.WRONG, 500, factor=4.9, low=4.8, high=5.0)
+    few, right = WeightsSeen(Weights.UNKNOWN, 150), WeightsSeen(Weights.RIGHT, 500)
+    seen = {1: few, 2: wrong, 3: few, 4: right, 5: wrong, 20: few}
+    by_date = {f"2026-11-{n:02}": DayOperations(weights={"java": s}) for n, s in seen.items()}
+    inputs = TrendInputs(Shape(), {}, date(2026, 12, 1), operations=by_date)
+    assert untold_dates(inputs) == {"2026-11-03"}
 
 
 def test_a_loss_is_limited_to_instances_of_one_version(tmp_path: Path, spark: SparkSession) -> None:
