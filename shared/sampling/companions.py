@@ -24,9 +24,9 @@ SHARE_MIN = 0.3
 """An event is a companion of another if at least this share of its operations contain the other."""
 COMPANIONS_MAX = 3
 """An event is judged by the companion with the least noise. The others must agree."""
-FALSE_DISCOVERIES = 0.004
+FALSE_DISCOVERIES = 0.006
 """The chance of any wrong loss among all events of a day on which nothing was lost."""
-USUAL_NOISE, USUAL_NOISE_DAYS = 0.008, 8
+USUAL_NOISE, USUAL_NOISE_DAYS = 0.008, 4
 """The relative noise of a share from day to day before any is known, worth as many days."""
 NOISE_MIN = 0.002
 SHORT_DAYS, SHORT_FALL_MIN = 7, 0.07
