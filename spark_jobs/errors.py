@@ -29,6 +29,7 @@ def need_packages() -> None:
         if find_spec(name) is None:
             sys.stderr.write(
                 f"{name} is not installed. It comes with app-service-autoscaler[spark]; in a clone,"
-                " make setup installs it, on a cluster pip -r spark_jobs/requirements.txt.\n"
+                " make setup installs it, and on a cluster"
+                " pip install -r spark_jobs/requirements.txt.\n"
             )
             sys.exit(MISUSED)
