@@ -11,9 +11,8 @@ import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import date, timedelta
-from io import TextIOWrapper
 
-from spark_jobs.errors import LACKING, JobError, need_packages
+from spark_jobs.errors import JobError, exit_code, need_packages
 
 if __name__ == "__main__":
     need_packages()
@@ -45,18 +44,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m spark_jobs.check", description=__doc__)
     parser.add_argument("folder", metavar="FOLDER", help="exported telemetry: a folder or file, or"
         " an http(s) URL of blobs; the newest dates are read first")  # fmt: skip
-    folder = parser.parse_args(arguments).folder
-    if isinstance(sys.stdout, TextIOWrapper):  # a name that cannot be printed must not end the run
-        sys.stdout.reconfigure(errors="backslashreplace")
-    try:
-        print("\n".join(_page(folder)))
-    except JobError as error:
-        print(f"check: {error}", file=sys.stderr)
-        return 1
-    except ModuleNotFoundError as error:
-        print(f"check: {error}; {LACKING}", file=sys.stderr)
-        return 1
-    return 0
+    return exit_code("check", lambda: print("\n".join(_page(parser.parse_args(arguments).folder))))
 
 
 def _page(folder: str) -> Iterator[str]:

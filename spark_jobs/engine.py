@@ -19,7 +19,7 @@ from spark_jobs.read.blocks import FORMAT, QUARANTINE, SCHEMA, Batches, in_task
 from spark_jobs.read.files import SourceFile, bytes_by_date, spread
 from spark_jobs.read.lines import batches_of
 from spark_jobs.read.operations import weights_of
-from spark_jobs.read.sources import Source, pieces_of_tasks
+from spark_jobs.read.sources import ClusterFiles, Source, pieces_of_lines, pieces_of_tasks
 from spark_jobs.session import cores
 from spark_jobs.sums.totals import PARTS, added, factors_of, sums_by_part
 
@@ -76,9 +76,12 @@ class Engine:
 
         A task fails if its machine has no file ``marker``; an empty name requires none.
         """
-        tasks = spread(files, cores(self._spark))
-        parts = self._spark.range(0, len(tasks), 1, len(tasks))
-        pieces = partial(pieces_of_tasks, source, tasks)
+        if isinstance(source, ClusterFiles):  # Spark has split the files itself
+            parts, pieces = source.lines(files), partial(pieces_of_lines, source.names)
+        else:
+            tasks = spread(files, cores(self._spark))
+            parts = self._spark.range(0, len(tasks), 1, len(tasks))
+            pieces = partial(pieces_of_tasks, source, tasks)
 
         def work(batches: Batches) -> Batches:
             require(marker)
@@ -97,9 +100,7 @@ class Engine:
         most = PARTS * len(records)
         tasks = max(cores(self._spark), min(-(-sum(records.values()) // TASK_RECORDS), most))
         rows = partials_of(self._spark, partials, records)
-        samples = rows.where(f"reason = '{Reason.OPERATIONS}'").select(
-            "event_date", "field", "text"
-        )
+        samples = rows.where(f"reason = '{Reason.OPERATIONS}'")
         blocks = rows.where("reason is null").select("event_date", "names", "block")
         weights = weights_of(samples.select("event_date", "field", "text").collect())
         sums = sums_by_part(blocks, records, tasks, factors_of(weights))

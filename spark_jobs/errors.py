@@ -1,9 +1,11 @@
-"""The error that stops a job, and the check for packages that it needs."""
+"""The error that stops a job, and how commands tell errors and missing packages."""
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from importlib.util import find_spec
+from io import TextIOWrapper
 
 LACKING = "pip install -r spark_jobs/requirements.txt installs all packages of the job"
 MISUSED = 2
@@ -33,3 +35,16 @@ def need_packages() -> None:
                 " pip install -r spark_jobs/requirements.txt.\n"
             )
             sys.exit(MISUSED)
+
+
+def exit_code(command: str, work: Callable[[], None]) -> int:
+    """Runs a command. Tells its error in one line."""
+    if isinstance(sys.stdout, TextIOWrapper):  # a name that cannot be printed must not end the run
+        sys.stdout.reconfigure(errors="backslashreplace")
+    try:
+        work()
+    except (JobError, ModuleNotFoundError) as error:
+        remedy = "" if isinstance(error, JobError) else f"; {LACKING}"
+        sys.stderr.write(f"{command}: {error}{remedy}\n")
+        return 1
+    return 0

@@ -141,7 +141,7 @@ class _Run:
         requested = dates_without_files((), self.request)
         known = bool(requested) and requested <= self._had_records
         if not self.every and not known:
-            others = [describe(each).strip() for each in unread_files(self.unread)]
+            others = [describe(each) for each in unread_files(self.unread)]
             told = [f"--input {name}: holds no file such as PT1H.json, *.jsonl or *.gz", *others]
             raise JobError("; ".join(told))
         if not files and not known:
@@ -274,7 +274,7 @@ def unread_files(files: Sequence[SourceFile]) -> list[Complaint]:
 
 def nothing_read(source: Source, files: Sequence[SourceFile], extracted: Extracted) -> str:
     lines = [f"--input {source.name}: no telemetry in {len(files)} files; nothing was changed"]
-    lines += [describe(complaint) for complaint in extracted.complaints[:5]]
+    lines += [f"  {describe(complaint)}" for complaint in extracted.complaints[:5]]
     if not extracted.complaints:
         lines.append(f"  all are empty: {files[0].path}")
     return "\n".join(lines)
@@ -294,15 +294,15 @@ def describe(complaint: Complaint) -> str:
             what = f"{count} file{plural} read only in part, such as {place}"
         case Reason.OTHER_TABLE:
             what = f"{count} record{plural} of the table {name} not read, because it has no events"
-            return f"  {what}, such as in {place}"
+            return f"{what}, such as in {place}"
         case Reason.UNKNOWN_COLUMN:
             what = f"column {name} is not documented, so records that differ only in it count"
-            return f"  {what} as copies; it is in {place}"
+            return f"{what} as copies; it is in {place}"
         case Reason.BAD_VALUE:
             what = f"{count} record{plural} counted without a value {told}"
         case _:
             what = f"{count} line{plural} quarantined {told}"
-    return f"  {what}: {complaint.detail}"
+    return f"{what}: {complaint.detail}"
 
 
 def describe_unreadable(entries: Mapping[str, Entry], engine: str) -> str:

@@ -64,9 +64,9 @@ def _parser() -> argparse.ArgumentParser:
     )
     add = parser.add_argument
     add("--input", dest="inputs", action="append", type=_path, required=True, metavar="PATH",
-        help="exported telemetry: a folder or file, or blobs at an http(s) URL such as"
-        " https://ACCOUNT.blob.core.windows.net/CONTAINER/PREFIX, or at abfss://…; repeat it for"
-        " each container, such as that of metrics")  # fmt: skip
+        help="exported telemetry: a folder or file, an http(s) URL of blobs such as"
+        " https://ACCOUNT.blob.core.windows.net/CONTAINER/PREFIX, or a path that Spark reaches"
+        " (abfss://…); repeat it for each container, such as that of metrics")  # fmt: skip
     add("--output", type=_path, required=True, metavar="PATH", help="a local folder, or a"
         " folder of a storage account that Spark reaches (abfss://…)")  # fmt: skip
     add("--from", dest="since", type=_date, metavar="DATE", help="first date of files to read")

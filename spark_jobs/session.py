@@ -42,39 +42,31 @@ MASTER = re.compile(r"(?:--master[ =]|spark\.master=)(\S+)")
 
 def open_session() -> SparkSession:
     """Returns the active session of a notebook or of spark-submit. If there is none, returns a
-    session of the Spark Connect server in SPARK_REMOTE, or else a session on this machine. If a
-    package or Java is missing, raises JobError, which says what to install.
+    session of the Spark Connect server in SPARK_REMOTE, or else a session on this machine. If Java
+    is missing, raises JobError, which says what to install.
     """
     remote = os.environ.get("SPARK_REMOTE", "")
     submitted = "PYSPARK_GATEWAY_PORT" in os.environ  # spark-submit has started this process
     here = not remote or remote.startswith("local")
     if here and not submitted:
         check_java(os.environ)
-    try:
-        from pyspark.sql import SparkSession
-    except ImportError as error:
-        raise JobError(
-            "PySpark is not installed: pip install -r spark_jobs/requirements.txt"
-        ) from error
+    from pyspark.sql import SparkSession
+
     spark = SparkSession.getActiveSession()
     if spark is None:
         if not remote and not submitted:
             os.environ[SUBMIT] = with_defaults(os.environ)
         if here:
-            _prepare_tasks()
+            # Tasks use the packages of this process, unless the environment names another Python.
+            os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+            if master_of(os.environ).startswith("local"):  # other machines could not reach it
+                os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
         try:
             spark = SparkSession.builder.getOrCreate()
         except Exception as error:  # PySpark has no common class for errors of the JVM
             raise JobError(f"Spark does not start: {first_line(error)}") from error
     send_code(spark)
     return spark
-
-
-def _prepare_tasks() -> None:
-    """Let tasks use the packages of this process, unless the environment names another Python."""
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    if master_of(os.environ).startswith("local"):  # other machines could not reach it
-        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
 
 
 def with_defaults(environment: Mapping[str, str]) -> str:
@@ -143,18 +135,15 @@ def cores(spark: SparkSession) -> int:
 
 def parts_of_a_range(spark: SparkSession) -> int:
     """Returns the number of parts into which Spark divides a range: one for each known core."""
-    from pyspark.sql import functions as F
-
-    parts = spark.range(1 << 12).select(F.spark_partition_id().alias("part"))
-    return 1 + int(parts.agg(F.max("part")).collect()[0][0])
+    parts = spark.range(1 << 12).selectExpr("spark_partition_id() as part")
+    return 1 + int(parts.selectExpr("max(part)").collect()[0][0])
 
 
 @cache
 def send_code(spark: SparkSession) -> None:
     """Make the job's modules available to tasks, wherever the driver was started."""
-    if spark.version.startswith("3."):  # Spark 3 takes code from --py-files only
-        return
-    if not (ROOT / "spark_jobs").is_dir():  # an archive of --py-files, which tasks already have
+    archived = not (ROOT / "spark_jobs").is_dir()  # by --py-files, so tasks already have it
+    if archived or spark.version.startswith("3."):  # Spark 3 takes code from --py-files only
         return
     code = Path(tempfile.mkdtemp(prefix="event_trends_")) / "event_trends_code.zip"
     atexit.register(shutil.rmtree, code.parent)  # Spark reads the file as long as the job runs

@@ -56,10 +56,7 @@ def merged(
 
 
 def files_of(
-    totals: Totals,
-    operations: Operations,
-    trends: Sequence[Trend],
-    report: Mapping[str, Any],
+    totals: Totals, operations: Operations, trends: Sequence[Trend], report: Mapping[str, Any]
 ) -> dict[str, bytes]:
     """Returns the contents of the files by name."""
     by_date = [

@@ -90,13 +90,12 @@ def replace_table(spark: SparkSession, name: str, file: str) -> None:
     try:
         rows = spark.read.parquet(file)
         exists = spark.catalog.tableExists(quoted)
-        if exists and not OWN_COLUMNS.issubset(spark.table(quoted).columns):
-            raise JobError(f"--table {name}: is a table of something else; name another one")
-        rows.write.mode("overwrite").option("overwriteSchema", "true").saveAsTable(quoted)
-    except JobError:
-        raise
+        if own := not exists or OWN_COLUMNS.issubset(spark.table(quoted).columns):
+            rows.write.mode("overwrite").option("overwriteSchema", "true").saveAsTable(quoted)
     except Exception as error:  # PySpark has no common class for errors of the JVM
         raise JobError(f"--table {name}: {first_line(error)}") from error
+    if not own:
+        raise JobError(f"--table {name}: is a table of something else; name another one")
 
 
 def _batches(rows: Iterable[Row]) -> Iterator[list[Row]]:

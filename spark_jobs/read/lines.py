@@ -259,8 +259,8 @@ class _Reader:
         )
         if (ignored := series == IGNORED).any():
             tables = [table for table, *_ in groups]
-            counts = Counter(tables[number] for number in np.array(numbers)[ignored].tolist())
-            self._add_others(file, counts)
+            found = np.array(numbers)[ignored].tolist()
+            self._other_tables.update((file, tables[number]) for number in found)
         undecided = np.flatnonzero(~plain & ~ignored).tolist()
         return others + [raws[number] for number in undecided]
 
@@ -312,7 +312,7 @@ class _Reader:
         for outcome in outcomes:
             if isinstance(outcome, Quarantined):
                 self._add_bad(file, outcome)
-        self._add_others(file, Counter(o.table for o in outcomes if isinstance(o, Ignored)))
+        self._other_tables.update((file, o.table) for o in outcomes if isinstance(o, Ignored))
         if any(isinstance(outcome, Record) for outcome in outcomes):
             parts = parts_of(json.loads(raw.decode("utf-8-sig")))
             for part, outcome in zip(parts, outcomes, strict=True):
@@ -336,10 +336,6 @@ class _Reader:
         texts = {name: sendable(getattr(line, name)) for name in names}
         self._bad.append({"blob_date": file.blob_date, "file": file.path, **texts})
         self.held_bytes += BAD_LINE_BYTES
-
-    def _add_others(self, file: SourceFile, tables: Counter[str]) -> None:
-        for table, count in tables.items():
-            self._other_tables[file, table] += count
 
     def _add_records(self, file: SourceFile, records: Sequence[tuple[Record, bytes]]) -> None:
         """Adds records that the reference has read.

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import chain
 
 from shared.sampling.forms import HEAD_BYTES
 from shared.sampling.model import Record, RecordKind
 from shared.sampling.records import read_lines
 from spark_jobs.model import ROLE
 from spark_jobs.read.files import Chunk, SourceFile
-from spark_jobs.read.sources import Source, pieces_of
+from spark_jobs.read.sources import ClusterFiles, Source, pieces_of_chunks
 
 MEASUREMENT = "--measurement"
-FILES = 20
+FILES, LINES_MAX = 20, 2_000
 NAMES_MAX = 10
 
 
@@ -38,9 +37,15 @@ def there_are(names: Iterable[str]) -> str:
 
 
 def _some(source: Source, files: Sequence[SourceFile]) -> Iterator[Record]:
-    for file in files[:: -(-len(files) // FILES)]:
-        pieces = pieces_of(source, Chunk(file, 0, min(file.size_bytes, HEAD_BYTES)))
-        lines = (p.split(b"\n") for p in pieces if isinstance(p, bytes))
-        for outcome in read_lines(chain.from_iterable(lines)):
-            if isinstance(outcome, Record) and outcome.kind is not RecordKind.METRIC:
-                yield outcome
+    for outcome in read_lines(_lines(source, files[:: -(-len(files) // FILES)])):
+        if isinstance(outcome, Record) and outcome.kind is not RecordKind.METRIC:
+            yield outcome
+
+
+def _lines(source: Source, files: Sequence[SourceFile]) -> Iterator[bytes]:
+    if isinstance(source, ClusterFiles):
+        yield from (bytes(row.line) for row in source.lines(files).limit(LINES_MAX).collect())
+        return
+    chunks = [Chunk(file, 0, min(file.size_bytes, HEAD_BYTES)) for file in files]
+    for _, piece in pieces_of_chunks(source, chunks):
+        yield from piece.split(b"\n") if isinstance(piece, bytes) else ()

@@ -1,11 +1,13 @@
-"""The sources of exports: local folders and Azure blobs."""
+"""The sources of exports: local folders, Azure blobs, and paths that only Spark can open."""
 
 from __future__ import annotations
 
 import os
 import zlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
 from socket import gethostname
 from typing import TYPE_CHECKING, TypeAlias
@@ -14,16 +16,21 @@ from urllib.parse import unquote, urlsplit
 from shared.sampling.control import BadControl, Controls, controls_of
 from shared.sampling.forms import EMPTY_GZIP, HEAD_BYTES, in_lines, is_document, other_form
 from shared.sampling.records import DAMAGED
-from spark_jobs.errors import JobError
+from spark_jobs.errors import JobError, first_line
 from spark_jobs.read.files import Chunk, SourceFile
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from pyspark.sql import DataFrame, SparkSession
 
     from spark_jobs.azure_blobs import AzureBlobs
 
-Source: TypeAlias = "LocalFiles | AzureBlobs | SeveralFiles"
+Files: TypeAlias = "LocalFiles | AzureBlobs | SeveralFiles"
+"""A source whose files tasks read themselves."""
+Source: TypeAlias = "Files | ClusterFiles"
 AZURE = ("abfs", "abfss", "wasb", "wasbs")
+OWN = ("file", "http", "https")
+"""The schemes of inputs that the job opens itself."""
 Pieces = Iterator[tuple[SourceFile, bytes | str]]
 """A text in place of a piece says why the file cannot be read."""
 READ_BYTES = 4 << 20
@@ -92,17 +99,72 @@ class SeveralFiles:
         return source.read(path, start, end)
 
 
-def source_of(locations: Sequence[str], connection_string: str = "") -> Source:
+@dataclass(frozen=True, slots=True)
+class ClusterFiles:
+    """Files that Spark opens with the credentials of its cluster, such as abfss://. Spark lists,
+    splits, decompresses and reads them; tasks get lines instead of ranges of bytes.
+    """
+
+    spark: SparkSession
+    names: Sequence[str]
+
+    @property
+    def name(self) -> str:
+        return ", ".join(self.names)
+
+    def files(self) -> list[SourceFile]:
+        """Returns files in order of their paths. Raises JobError."""
+        listed = self.spark.read.format("binaryFile").option("recursiveFileLookup", "true")
+        try:
+            rows = listed.load(list(self.names)).select("path", "length").collect()
+        except Exception as error:  # PySpark has no common class for errors of the JVM
+            raise JobError(f"--input {self.name}: {first_line(error)}") from error
+        found = {row.path: cluster_file(row.path, row.length, self.names) for row in rows}
+        return sorted(found.values(), key=lambda file: file.path)
+
+    def lines(self, files: Sequence[SourceFile]) -> DataFrame:
+        """Returns columns path, which is encoded as a URL, and line, which is binary."""
+        read = self.spark.read.option("lineSep", "\n").option("recursiveFileLookup", "true")
+        text = read.text([file.path for file in files])
+        return text.selectExpr("_metadata.file_path as path", "cast(value as binary) as line")
+
+
+def cluster_file(url: str, size_bytes: int, inputs: Iterable[str]) -> SourceFile:
+    """Returns a file by the URL that Spark gives it, which is encoded. Spark writes the ``file://``
+    of an input as ``file:``.
+    """
+    path, within = unquote(url), unquote(urlsplit(url).path)
+    folders = [unquote(urlsplit(name).path).rstrip("/") for name in inputs]
+    above = max((f for f in folders if f"{within}/".startswith(f"{f}/")), key=len, default="")
+    return SourceFile(path, size_bytes, len(path) - len(within) + len(above))
+
+
+def source_of(
+    locations: Sequence[str], spark: Callable[[], SparkSession], connection_string: str = ""
+) -> Source:
     """Returns the source of all ``--input``. Raises JobError."""
+    by_spark = [scheme_of(each) not in OWN for each in locations]
+    if all(by_spark):
+        return ClusterFiles(spark(), locations)
+    if any(by_spark):
+        place, other = locations[by_spark.index(True)], locations[by_spark.index(False)]
+        raise JobError(
+            f"--input {place}: is opened by Spark and cannot be read together with {other}; write"
+            " both as abfss://, or both as https://"
+        )
     sources = [files_of(each, connection_string) for each in locations]
     return sources[0] if len(sources) == 1 else SeveralFiles(sources)
 
 
+def scheme_of(location: str) -> str:
+    return urlsplit(location).scheme if "://" in location else "file"
+
+
 def files_of(location: str, connection_string: str) -> LocalFiles | AzureBlobs:
-    scheme = urlsplit(location).scheme if "://" in location else "file"
+    scheme = scheme_of(location)
     if scheme == "file":
         return LocalFiles(local_path("--input", location))
-    if scheme not in ("http", "https", *AZURE):
+    if scheme not in (*OWN, *AZURE):
         raise JobError(
             f"--input {location}: must be a folder, or blobs at https:// or abfss://"
             " CONTAINER@ACCOUNT.dfs.core.windows.net/PREFIX"
@@ -141,8 +203,16 @@ def local_path(option: str, location: str) -> str:
     )
 
 
+def pieces_of_lines(inputs: Sequence[str], lines: Iterable[pa.RecordBatch]) -> Pieces:
+    """Yields pieces of lines that Spark has read, in columns path and line."""
+    for batch in lines:
+        rows = zip(*[column.to_pylist() for column in batch.columns], strict=True)
+        for path, of_file in groupby(rows, itemgetter(0)):
+            yield cluster_file(path, 0, inputs), b"\n".join(line for _, line in of_file)
+
+
 def pieces_of_tasks(
-    source: Source, tasks: Sequence[Sequence[Chunk]], numbers: Iterable[pa.RecordBatch]
+    source: Files, tasks: Sequence[Sequence[Chunk]], numbers: Iterable[pa.RecordBatch]
 ) -> Pieces:
     """Yields pieces of a task's chunks. Spark sends each task only its number."""
     for batch in numbers:
@@ -150,12 +220,12 @@ def pieces_of_tasks(
             yield from pieces_of_chunks(source, tasks[number])
 
 
-def pieces_of_chunks(source: Source, chunks: Iterable[Chunk]) -> Pieces:
+def pieces_of_chunks(source: Files, chunks: Iterable[Chunk]) -> Pieces:
     for chunk in chunks:
         yield from ((chunk.file, piece) for piece in pieces_of(source, chunk))
 
 
-def pieces_of(source: Source, chunk: Chunk) -> Iterator[bytes | str]:
+def pieces_of(source: Files, chunk: Chunk) -> Iterator[bytes | str]:
     """Yields the chunk's lines in pieces of a few megabytes, each without its last line end.
 
     A line belongs to the chunk in which it begins. The first chunk has all lines of a file that
@@ -189,7 +259,7 @@ def _whole_lines(pieces: Iterator[bytes | str]) -> Iterator[bytes | str]:
         yield rest
 
 
-def _lines_of(source: Source, chunk: Chunk) -> Iterator[bytes]:
+def _lines_of(source: Files, chunk: Chunk) -> Iterator[bytes]:
     """Yields the bytes of the lines that begin in a chunk; the last line may end after the
     chunk."""
     begin, end = (_line_start(source, chunk.file, at) for at in (chunk.start, chunk.end))
@@ -197,7 +267,7 @@ def _lines_of(source: Source, chunk: Chunk) -> Iterator[bytes]:
         yield source.read(chunk.file.path, at, min(at + READ_BYTES, end))
 
 
-def _line_start(source: Source, file: SourceFile, at: int) -> int:
+def _line_start(source: Files, file: SourceFile, at: int) -> int:
     """Returns the first byte from ``at`` on at which a line begins, or else the file's size."""
     if at == 0:
         return 0
@@ -208,7 +278,7 @@ def _line_start(source: Source, file: SourceFile, at: int) -> int:
     return file.size_bytes
 
 
-def _unpacked(source: Source, file: SourceFile) -> Iterator[bytes]:
+def _unpacked(source: Files, file: SourceFile) -> Iterator[bytes]:
     """Decompresses a file. If it is damaged, a line that says so is added after what could be read,
     so that the date of the file does not count as read.
     """

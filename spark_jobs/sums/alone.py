@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from shared.sampling.model import NOTICES, Reason
+from shared.sampling.model import Reason
 from shared.sampling.operations import DayOperations
 from shared.sampling.series import Totals
 from spark_jobs.read.operations import weights_of
@@ -31,10 +31,6 @@ class Alone:
     records: Mapping[str, Counter[str]]
     complaints: Counter[tuple[str, str]]
     """The number of lines, records or files by reason and field."""
-
-    @property
-    def quarantined(self) -> int:
-        return sum(n for (reason, _), n in self.complaints.items() if reason not in NOTICES)
 
 
 def added_up(batches: Iterable[pa.RecordBatch]) -> Alone:

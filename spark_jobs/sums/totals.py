@@ -137,10 +137,7 @@ def sums_of_blocks(blocks: Iterable[pa.RecordBatch], factors: Factors) -> Batche
 
 
 def _of_buckets(
-    event_date: str,
-    rows: Iterable[Sequence[Any]],
-    factors: Mapping[str, float],
-    operations: Counts,
+    event_date: str, rows: Iterable[Sequence[Any]], factors: Mapping[str, float], operations: Counts
 ) -> Iterator[Row]:
     """Yields a row for each series of each bucket, in the order of the buckets. Adds the operations
     of all buckets to ``operations``.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
+from unittest.mock import Mock
 
 import pytest
 
@@ -68,7 +69,7 @@ def test_every_input_of_a_data_set_reaches_the_job() -> None:
     options = options_of(job.arguments, NOW.date())
     assert options.inputs == tuple(places.replace("{dataset}", "events").split(", "))
     assert (options.output, options.control, options.since) == ("events", "c.csv", NOW.date())
-    source = source_of(options.inputs)
+    source = source_of(options.inputs, Mock())
     assert isinstance(source, SeveralFiles)
     assert [source.name for source in source.sources] == list(options.inputs)
 

@@ -20,14 +20,19 @@ from azure.storage.blob import BlobServiceClient
 from shared.autoscaling import Observation, SeasonalFloor, Threshold
 from shared.autoscaling.declaring import Throughput
 from shared.autoscaling.store.rows import profile_of
+from shared.sampling.series import Shape
 from shared.sampling.trend_rows import trend_of
 from shared.values.measurements import WeekProfile
 from spark_jobs import azure_blobs, event_trends
+from spark_jobs.engine import Engine
 from spark_jobs.errors import JobError
+from spark_jobs.job import Request, run_job
 from spark_jobs.options import parse
-from spark_jobs.read.sources import LocalFiles, read_controls
+from spark_jobs.publish.stores import LocalStore
+from spark_jobs.read.names import names_in
+from spark_jobs.read.sources import ClusterFiles, LocalFiles, read_controls, source_of
 from tests.autoscaling.policies.test_single_metrics import seeing
-from tests.spark_jobs.telemetry import event, pack, put
+from tests.spark_jobs.telemetry import FOLDER, event, pack, put
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -275,6 +280,26 @@ def test_metrics_in_a_container_of_their_own_are_the_control_of_events(
     assert "holds metrics, but no event, request or trace" in told
 
 
+def test_inputs_that_spark_opens_belong_together_and_to_no_others(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """Their dates are below the inputs, too."""
+    for name in ("2026-11-25/events", "2026-11-25/metrics"):
+        put(tmp_path / name, "2017-05-15", [event("2017-05-15T09:00:00", name)])
+    names = [(tmp_path / "2026-11-25" / name).as_uri() for name in ("events", "metrics")]
+    source = ClusterFiles(spark, names)
+    done = run_job(
+        source, LocalStore(tmp_path / "out"), Engine(spark), Request(Shape(), "run", TODAY)
+    )
+    assert set(done.manifest.entries) == {"2017-05-15"}
+    assert [trend.event for trend in done.trends] == ["2026-11-25/events", "2026-11-25/metrics"]
+    for scheme in ("abfss", "abfs", "wasbs", "hdfs", "s3a", "gs", "dbfs"):
+        both = [f"{scheme}://{name}@a.dfs.core.windows.net" for name in "em"]
+        assert source_of(both, lambda: spark) == ClusterFiles(spark, both)
+    with pytest.raises(JobError, match="is opened by Spark and cannot be read together with /in"):
+        source_of(["abfss://c@a.dfs.core.windows.net", "/in"], lambda: spark)
+
+
 def test_a_refused_storage_account_is_an_error_without_its_key(
     azurite: Azurite,
     tmp_path: Path,
@@ -390,6 +415,24 @@ def monday(hour: int, profile: WeekProfile) -> Observation:
     """Returns what the scaling rules observe on a Monday: a resource with an empty queue."""
     now = datetime(2017, 6, 12, hour, 30, tzinfo=UTC)
     return seeing([0], capacity=1, now=now, profile=profile, throughput=Throughput(None, 0))
+
+
+def test_spark_reads_an_input_that_only_it_reaches(
+    each_spark: SparkSession, tmp_path: Path
+) -> None:
+    """Such as abfss on a cluster. Here it is Spark's own file system of this machine."""
+    line = event("2017-05-15T09:00:00", ItemCount=3)
+    put(tmp_path / "in", "2017-05-15", [line, line, line[:40]], hour=9)
+    pack(put(tmp_path / "in", "2017-05-16", [line, event("2017-05-16T09:00:00")], hour=9))
+    source = ClusterFiles(each_spark, [(tmp_path / "in").as_uri()])
+    assert [FOLDER.split("/")[0] in file.path for file in source.files()] == [True, True]
+    store = LocalStore(tmp_path / "out")
+    done = run_job(source, store, Engine(each_spark), Request(Shape("Amount"), "run", TODAY))
+    figures = [(t.date, t.records, t.duplicates_removed, t.quarantined) for t in done.trends]
+    assert figures == [("2017-05-15", 1, 2, 1), ("2017-05-16", 1, 0, 0)]
+    assert names_in(source, source.files(), "--measurement Amout") == "there are Amount"
+    with pytest.raises(JobError, match="does not exist"):
+        ClusterFiles(each_spark, [(tmp_path / "none").as_uri()]).files()
 
 
 def test_weights_are_trusted_by_an_option_or_if_the_ids_show_that_nothing_was_dropped(

@@ -21,7 +21,7 @@ from shared.sampling.forms import is_document, other_form
 from shared.sampling.series import Shape
 from spark_jobs.read import files, sources
 from spark_jobs.read.files import Chunk, SourceFile, spread
-from spark_jobs.read.sources import LocalFiles, pieces_of
+from spark_jobs.read.sources import LocalFiles, cluster_file, pieces_of
 from tests.spark_jobs.telemetry import batches_of_task, event
 
 
@@ -197,6 +197,19 @@ def test_json_over_several_lines_is_read_and_other_forms_are_named(
     details = [row["detail"] for row in rows if row["reason"]]
     assert len(details) == len(told), details
     assert all(expected in detail for expected, detail in zip(told, details, strict=True)), details
+
+
+@pytest.mark.parametrize(
+    ("url", "date"),
+    [
+        ("file:/in/2026-11-25/events.json", "undated"),
+        ("abfss://c@a.net/b%20c/2026-03-01/P%23.json", "2026-03-01"),
+        ("abfss://d@a.net/2026-03-01/x.json", "2026-03-01"),
+    ],
+)
+def test_a_file_that_spark_lists_has_the_date_below_its_input(url: str, date: str) -> None:
+    inputs = ["file:///in/2026-11-25", "abfss://c@a.net/b c/", "abfss://d@a.net"]
+    assert cluster_file(url, 1, inputs).blob_date == date
 
 
 def test_a_file_that_is_named_gz_and_is_no_gzip_is_read_as_it_is(tmp_path: Path) -> None:

@@ -30,13 +30,17 @@ from shared.sampling.trend_rows import trend_of, trend_row
 from shared.sampling.trends import TrendInputs, untold_dates
 from shared.trends.nightly.trend_news import trend_notices
 from spark_jobs.engine import Engine
+from spark_jobs.job import Request, run_job
+from spark_jobs.publish.results import OPERATIONS, SUMS, TRENDS
+from spark_jobs.publish.stores import LocalStore
 from spark_jobs.read import operations
 from spark_jobs.read.files import SourceFile
 from spark_jobs.read.lines import batches_of
+from spark_jobs.read.sources import ClusterFiles, LocalFiles, Source
 from spark_jobs.sums import totals
 from spark_jobs.sums.alone import Alone, added_up
 from tests.spark_jobs.sdk_exports import FAMILIES, INSTANCES, write_export
-from tests.spark_jobs.telemetry import compute, event
+from tests.spark_jobs.telemetry import compute, event, pack, put
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -74,6 +78,31 @@ def test_a_loss_reaches_the_row_the_picture_and_the_notification_in_one_text(
         factor = row.evidence["item_count_factor"]
         alone = (row.records * factor * (factor - 1)) ** 0.5
         assert row.adjusted_count_se > alone
+
+
+def test_an_input_that_spark_reads_gives_the_bytes_of_one_that_the_job_reads(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """With corrected item counts, a loss, a compressed file, a body and a bad line."""
+    lost = frozenset({"web-3"})
+    write_export(tmp_path / "in", FAMILIES["OpenTelemetry for .NET"], lost=lost)
+    lines = [*shop(300), "{", json.dumps({"records": list(map(json.loads, shop(3)))})]
+    put(tmp_path / "in", DAY, lines, hour=9)
+    pack(put(tmp_path / "in", DAY, shop(300), hour=10))
+    places: dict[str, Source] = {
+        "job": LocalFiles(str(tmp_path / "in")),
+        "spark": ClusterFiles(spark, [(tmp_path / "in").as_uri()]),
+    }
+    request = Request(Shape(), "run", date(2026, 11, 5))
+    found = {}
+    for name, source in places.items():
+        done = run_job(source, LocalStore(tmp_path / name), Engine(spark), request)
+        assert any(trend.verdict == "events lost" for trend in done.trends)
+        assert any("corrected: item counts of" in trend.reason for trend in done.trends)
+        results, files = tmp_path / name / "results" / "run", (SUMS, OPERATIONS, TRENDS)
+        manifest = tmp_path / name / "manifests" / "000000001.json"
+        found[name] = [path.read_bytes() for path in (manifest, *(results / f for f in files))]
+    assert found["spark"] == found["job"]
 
 
 def read(lines: Iterable[str], path: str = FILE) -> Alone:
