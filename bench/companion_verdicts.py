@@ -13,7 +13,7 @@ from bench.made_up_operations import EVENT, Happened, Shop
 from bench.measurement import Measurement
 from shared.sampling.companions import Pairs, judge_companions, with_companions
 from shared.sampling.comparison import Day
-from shared.sampling.id_scores import hash_score
+from shared.sampling.id_scores import hash_scores
 from shared.sampling.kept_ids import Weights, weights_seen
 from shared.sampling.verdict import LOST, judge
 
@@ -272,9 +272,11 @@ def _share_wrong(
     for _ in range(LYING_DAYS):
         kept: dict[str, float] = {}
         while len(kept) < OPERATIONS:
-            operation_id, rate = f"{rng.getrandbits(128):032x}", rng.choice(rates)
-            if hash_score(operation_id) < rate:
-                kept[operation_id] = stated(rate)
+            ids = [f"{rng.getrandbits(128):032x}" for _ in range(OPERATIONS)]
+            for operation_id, score in zip(ids, hash_scores(ids).tolist(), strict=True):
+                rate = rng.choice(rates)
+                if score < rate and len(kept) < OPERATIONS:
+                    kept[operation_id] = stated(rate)
         wrong.append(weights_seen(kept).weights is Weights.WRONG)
     note = f"of {LYING_DAYS} days with {OPERATIONS} kept operations; the baseline is the aim"
     return Measurement(name, float(np.mean(wrong)), "share of days", baseline, aim, note)

@@ -15,11 +15,11 @@ import numpy as np
 from bench.measurement import Measurement
 from shared.sampling.estimates import Sums
 from shared.sampling.profile import UsualWeek
+from shared.sampling.series import BlobDate, DaySums, HourSums, Series, Shape
 from shared.sampling.trend_rows import Trend
+from shared.sampling.trends import TrendInputs, trends_of
+from shared.sampling.usual_week import usual_week
 from shared.sampling.weights import weigh
-from spark_jobs.model import BlobDate, DaySums, HourSums, Series, Shape
-from spark_jobs.report.tables import usual_week
-from spark_jobs.report.trends import TrendInputs, trends_of
 
 WORLDS = 60
 DAYS = 50

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import functions as F  # noqa: N812
 
 from shared.sampling.diagnostic_export import KEY_COLUMNS, KINDS, SAMPLE_RATE
+from shared.sampling.series import Shape, Totals, totals_of
 from spark_jobs.engine import Engine, Partials
-from spark_jobs.model import Shape, Totals
+from spark_jobs.publish.results import Operations
 from spark_jobs.read.files import SourceFile
 from spark_jobs.read.sources import Source
-from spark_jobs.sums.totals import totals_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row, SparkSession
@@ -100,7 +100,7 @@ class PlainJsonEngine(Engine):
         lines = read.json([file.path for file in files])
         return lines.select(*[F.expr(value).alias(name) for name, value in columns.items()])
 
-    def total(self, partials: Partials, records: Mapping[str, int]) -> Totals:
+    def total(self, partials: Partials, records: Mapping[str, int]) -> tuple[Totals, Operations]:
         """Each run of the bench reads all dates."""
         del records
         rows = self._spark.read.parquet(*partials).where("reason is null")
@@ -114,7 +114,7 @@ class PlainJsonEngine(Engine):
         by_day = self._spark.sql(SHARES, once=once)
         by_hour = once.groupBy("hour", *SERIES).agg(*sums)
         figures = by_hour.unionByName(by_day, allowMissingColumns=True).collect()
-        return totals_of(sorted(map(_row, figures), key=itemgetter("part")))
+        return totals_of(sorted(map(_row, figures), key=itemgetter("part"))), {}
 
 
 def _row(row: Row) -> dict[str, Any]:

@@ -18,9 +18,9 @@ from typing import Any
 from bench.plain_json import PlainJsonEngine
 from bench.process_memory import cpu_seconds
 from shared.sampling.estimates import NAMES
+from shared.sampling.series import Shape
 from spark_jobs.engine import Engine
 from spark_jobs.job import Done, Request, run_job
-from spark_jobs.model import Shape
 from spark_jobs.publish.stores import LocalStore
 from spark_jobs.read.sources import LocalFiles
 from spark_jobs.session import LOGGING, open_session
@@ -55,8 +55,7 @@ def _result(done: Done) -> dict[str, Any]:
     """Returns the figures in which both engines must agree, rounded: they add in another order."""
     sums = [day.sums for day in done.totals.values()]
     entries = done.manifest.entries.values()
-    names = [name for name in NAMES if name != "beside"]  # plain Spark does not see neighbors
-    figures = {name: float(f"{sum(getattr(s, name) for s in sums):.{DIGITS}g}") for name in names}
+    figures = {name: float(f"{sum(getattr(s, name) for s in sums):.{DIGITS}g}") for name in NAMES}
     hours = sum(len({hour.hour for hour in day.hours}) for day in done.totals.values())
     return {**figures, "hours": hours, "quarantined": sum(e.read.quarantined for e in entries)}
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cache
-from urllib.parse import unquote, urlsplit
+from urllib.parse import quote, unquote, urlsplit
 
 from azure.core.exceptions import AzureError, ResourceExistsError, ResourceNotFoundError
 from azure.identity import DefaultAzureCredential
@@ -37,7 +37,7 @@ class AzureBlobs:
 
     def files(self) -> list[SourceFile]:
         """Returns files in order of their paths, which are URLs. Raises JobError."""
-        account_url, container, prefix = self._parts()
+        account_url, container, prefix = self.parts
         root = f"{account_url}/{container}/"
         with azure_errors(f"--input {self.name}"):
             blobs = list(self._open().list_blobs(name_starts_with=prefix or None))
@@ -46,22 +46,23 @@ class AzureBlobs:
         return sorted(files, key=lambda file: file.path)
 
     def holds(self, path: str) -> bool:
-        account_url, container, _ = self._parts()
+        account_url, container, _ = self.parts
         return path.startswith(f"{account_url}/{container}/")
 
     def read(self, path: str, start: int, end: int) -> bytes:
-        account_url, container, _ = self._parts()
+        account_url, container, _ = self.parts
         name = path.removeprefix(f"{account_url}/{container}/")
         with azure_errors(path):
             blob = self._open().download_blob(name, offset=start, length=end - start)
             return bytes(blob.readall())
 
     def _open(self) -> ContainerClient:
-        account_url, container, _ = self._parts()
+        account_url, container, _ = self.parts
         query = urlsplit(self.url).query
         return open_container(account_url, container, query, self.connection_string)
 
-    def _parts(self) -> tuple[str, str, str]:
+    @property
+    def parts(self) -> tuple[str, str, str]:
         """Returns the account's URL, the container and the prefix. An emulator has its account in
         the path. Raises JobError.
         """
@@ -78,6 +79,15 @@ class AzureBlobs:
             )
         container, *prefix = segments
         return account_url, container, "/".join(prefix)
+
+
+def https_of(location: str) -> str:
+    """The URL of the blobs at abfss://CONTAINER@ACCOUNT.dfs.core.windows.net/PREFIX. Raises
+    JobError."""
+    url = urlsplit(location)
+    if not url.username or not url.hostname:
+        raise JobError(f"{location}: names no container and account")
+    return f"https://{url.hostname.replace('.dfs.', '.blob.')}/{url.username}{quote(url.path)}"
 
 
 @cache  # a client keeps its connections
@@ -130,15 +140,12 @@ class BlobStore:
 
         Raises JobError.
         """
-        url = urlsplit(location)
-        if not url.username or not url.hostname:
-            raise JobError(f"--output {location}: names no container and account")
-        account_url = f"https://{url.hostname.replace('.dfs.', '.blob.')}"
-        container = open_container(account_url, url.username, "", connection_string)
+        account_url, name, prefix = AzureBlobs(https_of(location)).parts
+        container = open_container(account_url, name, "", connection_string)
         with azure_errors(f"--output {location}"):
             if not container.exists():
-                raise JobError(f"--output {location}: there is no container {url.username}")
-        return cls(container, url.path.strip("/"), location.rstrip("/"))
+                raise JobError(f"--output {location}: there is no container {name}")
+        return cls(container, prefix, location.rstrip("/"))
 
     def url(self, name: str) -> str:
         return f"{self.root}/{name}"

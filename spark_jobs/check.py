@@ -1,5 +1,6 @@
 """``python -m spark_jobs.check FOLDER``: are the item counts of a sample of telemetry right, and is
-any event incomplete? One process, without Spark, Azure or history.
+any event incomplete? It calls what the nightly job runs in Spark's tasks, in one process without
+Spark, Azure or history.
 """
 
 from __future__ import annotations
@@ -8,66 +9,105 @@ import argparse
 import os
 import sys
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from io import TextIOWrapper
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import date, timedelta
 
-from shared.sampling.model import Ignored, Outcome, Quarantined
-from shared.sampling.records import read_line
-from shared.sampling.sample_check import SampleCheck
-from spark_jobs.errors import JobError
-from spark_jobs.event_trends import CONNECTION_STRING
+from spark_jobs.errors import JobError, exit_code, need_packages
+
+if __name__ == "__main__":
+    need_packages()
+
+from shared.sampling.kept_ids import WeightsSeen, of_run
+from shared.sampling.model import Reason
+from shared.sampling.operations import LEFT_OUT, DayOperations
+from shared.sampling.series import BlobDate, Shape
+from shared.sampling.trends import TrendInputs, trends_of
+from shared.sampling.verdict import LOST
 from spark_jobs.read.files import Chunk, SourceFile
-from spark_jobs.read.sources import Files, files_of, pieces_of
+from spark_jobs.read.lines import batches_of
+from spark_jobs.read.sources import files_of, pieces_of_chunks
+from spark_jobs.sums.alone import Alone, added_up
 
-RECORDS_MAX = 1_000_000
-"""About 1 GB of memory."""
+FILES_BYTES_MAX = 600_000_000
+"""About a million records, which take 100 MB of memory."""
+PACKED = 10
+"""The size of a text beside that of its compressed file."""
 SHOWN_MAX = 40
+WHAT: dict[str, str] = {
+    Reason.OTHER_TABLE: "records of the table",
+    Reason.OTHER_FORM: "file:",
+    Reason.UNKNOWN_COLUMN: "column that is not documented:",
+}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m spark_jobs.check", description=__doc__)
     parser.add_argument("folder", metavar="FOLDER", help="exported telemetry: a folder or file, or"
         " an http(s) URL of blobs; the newest dates are read first")  # fmt: skip
-    folder = parser.parse_args(arguments).folder
-    if isinstance(sys.stdout, TextIOWrapper):  # a name that cannot be printed must not end the run
-        sys.stdout.reconfigure(errors="backslashreplace")
-    try:
-        print("\n".join(_page(folder)))
-    except JobError as error:
-        print(f"check: {error}", file=sys.stderr)
-        return 1
-    return 0
+    return exit_code("check", lambda: print("\n".join(_page(parser.parse_args(arguments).folder))))
 
 
 def _page(folder: str) -> Iterator[str]:
-    source = files_of(folder, os.environ.get(CONNECTION_STRING, ""))
-    files = [file for file in source.files() if file.is_export]
-    check, others, left = _read(source, sorted(files, key=lambda file: file.blob_date))
-    if not check.dates:
-        told = "; ".join(f"{count} {what}" for what, count in others.most_common(5))
-        raise JobError(f"{folder}: no telemetry in {len(files)} files ({told or 'all are empty'})")
-    yield f"{check.records:,} records of {check.dates[0]} to {check.dates[-1]}"
-    yield from (f"  not read: {count:,} {what}" for what, count in others.most_common(5))
-    if left:
-        yield f"  not read: {left} files of older dates, as {RECORDS_MAX:,} records are the most;"
-        yield "  python -m spark_jobs.event_trends reads all"
-    if check.without_operation:
-        yield f"  {check.without_operation:,} records belong to no operation, so ids say nothing"
-    yield "\nItemCounts"
-    yield from _some([f"  {line}" for line in check.item_counts()])
-    yield "\nEvents"
-    lost = [
-        f"  {each.verdict.day} {each.event}: {each.only and f'{each.only}; '}{each.verdict.kind}:"
-        f" {each.verdict.reason}"
-        for each in check.incomplete()
+    source = files_of(folder, os.environ.get("AZURE_STORAGE_CONNECTION_STRING", ""))
+    files = sorted((f for f in source.files() if f.is_export), key=lambda file: file.blob_date)
+    chosen = _newest(files)
+    pieces = pieces_of_chunks(source, [Chunk(file, 0, file.size_bytes) for file in chosen])
+    found = added_up(batches_of(pieces, Shape()))
+    others = [
+        f"{count:,} {WHAT.get(reason, f'lines ({reason})')} {name}".rstrip()
+        for (reason, name), count in found.complaints.most_common(5)
     ]
-    yield from _some(lost or ["  none is seen to be incomplete"])
-    if len(check.dates) == 1:
+    counts = sum(found.records.values(), Counter[str]())
+    if not counts:
+        told = "; ".join(others) or "all are empty"
+        raise JobError(f"{folder}: no telemetry in {len(files)} files ({told})")
+    dates = sorted(counts)
+    yield f"{counts.total():,} records of {dates[0]} to {dates[-1]}"
+    yield from (f"  not read: {other}" for other in others)
+    if left := len(files) - len(chosen):
+        yield f"  not read: {left} files of older dates; spark_jobs.event_trends reads all"
+    yield "\nItemCounts"
+    yield from _some([f"  {line}" for line in _item_counts(found.operations)])
+    yield "\nEvents"
+    yield from _some([f"  {line}" for line in _lost(found)] or ["  none is seen to be incomplete"])
+    if len(dates) == 1:
         yield "  There is only one date. Losses are seen by comparing dates."
-    if across := len(check.across_midnight):
-        yield f"  {across:,} operations with records of two dates were left out"
-    if names := check.not_paired():
-        yield f"  {len(names)} rare events were not compared with others, such as {names[0]}"
+    if left_out := sum(day.counts[LEFT_OUT,] for day in found.operations.values()):
+        yield f"  {left_out:,} operations near midnight or with late records were left out"
+
+
+def _lost(found: Alone) -> Iterator[str]:
+    """Yields the events that were lost. The first and the last date may not be whole, so only
+    companions count there.
+    """
+    read = {day: BlobDate(records=of_date) for day, of_date in found.records.items()}
+    dates = sorted(found.operations)
+    tomorrow = date.fromisoformat(dates[-1]) + timedelta(days=1)
+    inputs = TrendInputs(Shape(), read, tomorrow, operations=found.operations)
+    for trend in trends_of(found.totals, inputs):
+        by_count = trend.verdict in LOST and trend.date in dates[1:-1]
+        if by_count or trend.evidence.get("companion_fallen"):
+            yield f"{trend.date} {trend.event}: {trend.verdict}: {trend.reason}"
+
+
+def _item_counts(operations: Mapping[str, DayOperations]) -> Iterator[str]:
+    """Yields a line for each sender, and run of dates on which its item counts are alike."""
+    by_sender: dict[str, list[tuple[str, WeightsSeen]]] = {}
+    for day, of_day in operations.items():
+        for sdk, seen in of_day.weights.items():
+            by_sender.setdefault(sdk, []).append((day, seen))
+    for sdk, days in sorted(by_sender.items()):
+        runs: list[list[tuple[str, WeightsSeen]]] = []
+        for day, seen in days:
+            if runs and runs[-1][-1][1].is_like(seen):
+                runs[-1].append((day, seen))
+            else:
+                runs.append([(day, seen)])
+        for run in runs:
+            (first, _), (last, _) = run[0], run[-1]
+            span = first if first == last else f"{first} to {last}"
+            told = of_run([seen for _, seen in run]).told(sdk)
+            yield f"{sdk or '(no SDKVersion)'}, {span}: {told}"
 
 
 def _some(lines: Sequence[str]) -> Iterator[str]:
@@ -76,31 +116,15 @@ def _some(lines: Sequence[str]) -> Iterator[str]:
         yield f"  and {len(lines) - SHOWN_MAX} more"
 
 
-def _read(source: Files, files: Sequence[SourceFile]) -> tuple[SampleCheck, Counter[str], int]:
-    """Returns what was read, what was not, and the number of files that are left."""
-    check, others = SampleCheck(), Counter[str]()
-    for number, file in enumerate(reversed(files)):
-        if check.records >= RECORDS_MAX:
-            return check, others, len(files) - number
-        for outcome in _outcomes(source, file):
-            if isinstance(outcome, str):
-                others[f"file: {outcome}"] += 1
-            elif isinstance(outcome, Quarantined):
-                others[f"lines ({outcome.reason})"] += 1
-            elif isinstance(outcome, Ignored):
-                others[f"records of the table {outcome.table}"] += 1
-            else:
-                check.add(outcome)
-    return check, others, 0
-
-
-def _outcomes(source: Files, file: SourceFile) -> Iterator[Outcome | str]:
-    for piece in pieces_of(source, Chunk(file, 0, file.size_bytes)):
-        if isinstance(piece, str):
-            yield piece
-        else:
-            for line in piece.split(b"\n"):
-                yield from read_line(line, file.received)
+def _newest(files: Sequence[SourceFile]) -> list[SourceFile]:
+    """Returns the files of the newest dates, which are at most ``FILES_BYTES_MAX`` together."""
+    chosen, size_bytes = list[SourceFile](), 0
+    for file in reversed(files):
+        size_bytes += file.size_bytes * (1 if file.splittable else PACKED)
+        if chosen and size_bytes > FILES_BYTES_MAX:
+            break
+        chosen.append(file)
+    return chosen
 
 
 if __name__ == "__main__":

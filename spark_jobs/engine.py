@@ -3,25 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import replace
 from functools import partial, reduce
-from operator import itemgetter
 from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from shared.sampling.model import NOTICES, WITHOUT_LINE, Reason
+from shared.sampling.series import BlobDate, Shape, Totals
 from spark_jobs.errors import JobError
-from spark_jobs.model import BlobDate, Complaint, Extracted, Shape, Totals
+from spark_jobs.model import Complaint, Extracted
+from spark_jobs.publish.results import Operations
 from spark_jobs.publish.stores import marker_beside, require
 from spark_jobs.read.blocks import FORMAT, QUARANTINE, SCHEMA, Batches, in_task
 from spark_jobs.read.files import SourceFile, bytes_by_date, spread
-from spark_jobs.read.ids import unsampled_dates
 from spark_jobs.read.lines import batches_of
+from spark_jobs.read.operations import weights_of
 from spark_jobs.read.sources import ClusterFiles, Source, pieces_of_lines, pieces_of_tasks
 from spark_jobs.session import cores
-from spark_jobs.sums.totals import PARTS, sums_by_part, totals_of
+from spark_jobs.sums.totals import PARTS, added, factors_of, sums_by_part
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row, SparkSession
@@ -67,9 +67,7 @@ class Engine:
             told = ", ".join(f"'{reason}'" for reason in sorted(WITHOUT_LINE))
             bad = written.where(f"reason not in ({told})").select("blob_date", *QUARANTINE)
             bad.write.partitionBy("blob_date").json(quarantine)
-        found, unsampled = extracted(files, groups), unsampled_dates(source, files)
-        dates = {d: replace(r, unsampled=d in unsampled) for d, r in found.blob_dates.items()}
-        return replace(found, blob_dates=dates)
+        return extracted(files, groups)
 
     def rows(
         self, source: Source, files: Sequence[SourceFile], shape: Shape, marker: str
@@ -79,8 +77,7 @@ class Engine:
         A task fails if its machine has no file ``marker``; an empty name requires none.
         """
         if isinstance(source, ClusterFiles):  # Spark has split the files itself
-            parts = source.lines(files)
-            pieces = partial(pieces_of_lines, source.names)
+            parts, pieces = source.lines(files), partial(pieces_of_lines, source.names)
         else:
             tasks = spread(files, cores(self._spark))
             parts = self._spark.range(0, len(tasks), 1, len(tasks))
@@ -92,19 +89,22 @@ class Engine:
 
         return parts.mapInArrow(in_task(work), from_arrow_schema(SCHEMA))
 
-    def total(self, partials: Partials, records: Mapping[str, int]) -> Totals:
+    def total(self, partials: Partials, records: Mapping[str, int]) -> tuple[Totals, Operations]:
         """Add up some event dates. ``partials`` has the blob dates of each folder, and ``records``
         the number of records of each event date, as counted when they were read.
 
         Copies are counted once, and the records of an operation are combined across all partials.
         """
         if not partials or not records:
-            return {}
+            return {}, {}
         most = PARTS * len(records)
         tasks = max(cores(self._spark), min(-(-sum(records.values()) // TASK_RECORDS), most))
-        blocks = partials_of(self._spark, partials, records)
-        rows = [row.asDict() for row in sums_by_part(blocks, records, tasks).collect()]
-        return totals_of(sorted(rows, key=itemgetter("part")))
+        rows = partials_of(self._spark, partials, records)
+        samples = rows.where(f"reason = '{Reason.OPERATIONS}'")
+        blocks = rows.where("reason is null").select("event_date", "names", "block")
+        weights = weights_of(samples.select("event_date", "field", "text").collect())
+        sums = sums_by_part(blocks, records, tasks, factors_of(weights))
+        return added([row.asDict() for row in sums.collect()], weights)
 
 
 def counted(rows: DataFrame) -> list[Row]:
@@ -113,7 +113,8 @@ def counted(rows: DataFrame) -> list[Row]:
     ``file`` and ``detail`` belong to one of these lines. It is always the same line, in whatever
     order the tasks end.
     """
-    groups = rows.groupBy("blob_date", "event_date", "reason", "field").agg(
+    counted = rows.where(f"reason is null or reason <> '{Reason.OPERATIONS}'")
+    groups = counted.groupBy("blob_date", "event_date", "reason", "field").agg(
         F.sum(F.coalesce("records", F.lit(1))).alias("lines"),
         F.min(F.struct("file", "detail")).alias("example"),
     )
@@ -150,7 +151,7 @@ def _complaints(groups: Iterable[Row]) -> list[Complaint]:
 
 
 def partials_of(spark: SparkSession, partials: Partials, event_dates: Collection[str]) -> DataFrame:
-    """Returns the blocks of some event dates. A condition as a text needs one call to Spark."""
+    """Returns the rows of some event dates. A condition as a text needs one call to Spark."""
 
     def in_dates(column: str, dates: Iterable[str]) -> str:
         return f"{column} in ({', '.join(map(repr, sorted(dates)))})"
@@ -160,5 +161,4 @@ def partials_of(spark: SparkSession, partials: Partials, event_dates: Collection
         read.parquet(folder).where(in_dates("blob_date", days)) for folder, days in partials.items()
     ]
     rows = reduce(lambda some, more: some.unionAll(more), frames)
-    chosen = rows.where(f"reason is null and {in_dates('event_date', event_dates)}")
-    return chosen.select("event_date", "series", "block")
+    return rows.where(in_dates("event_date", event_dates))

@@ -7,7 +7,6 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, date, datetime
 from functools import partial
-from io import TextIOWrapper
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,27 +14,25 @@ if __name__ == "__main__" and not __package__:  # spark-submit runs only this fi
     # The launcher of Databricks compiles the file itself, and does not define __file__.
     sys.path.insert(0, str(Path(sys._getframe().f_code.co_filename).resolve().parents[1]))
 
+from spark_jobs.errors import JobError, exit_code, need_packages
+
+if __name__ == "__main__":
+    need_packages()
+
 from shared.sampling import unreadable
+from shared.sampling.control import Controls
 from shared.sampling.profile import NoProfile, profile_row
 from shared.sampling.trend_rows import Trend, as_json
+from shared.sampling.usual_week import usual_week
 from spark_jobs import job
-from spark_jobs.errors import JobError
 from spark_jobs.options import Options, parse
 from spark_jobs.publish import parquet
+from spark_jobs.publish.pictures import SERIES_MAX, pictures, undrawn_count
 from spark_jobs.publish.publishing import new_run_id, show_latest
 from spark_jobs.publish.stores import Store, store_of
+from spark_jobs.publish.tables import SCALING, open_tables, replace_table, write, write_trends
 from spark_jobs.read.names import there_are
-from spark_jobs.read.sources import local_path, source_of
-from spark_jobs.report.control import Controls, read_controls
-from spark_jobs.report.pictures import SERIES_MAX, pictures, undrawn_count
-from spark_jobs.report.tables import (
-    SCALING,
-    open_tables,
-    replace_table,
-    usual_week,
-    write,
-    write_trends,
-)
+from spark_jobs.read.sources import local_path, read_controls, source_of
 from spark_jobs.session import open_session
 
 if TYPE_CHECKING:
@@ -48,22 +45,18 @@ LATEST = "latest"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
+    return exit_code("event_trends", partial(_main, arguments))
+
+
+def _main(arguments: Sequence[str] | None) -> None:
     now = datetime.now(UTC)
-    if isinstance(sys.stdout, TextIOWrapper):  # a name that cannot be printed must not end the run
-        sys.stdout.reconfigure(errors="backslashreplace")
     options = parse(arguments, now.date())
-    try:
-        done = _run(options, now)
-    except JobError as error:
-        print(f"event_trends: {error}", file=sys.stderr)
-        return 1
-    _print(options, done)
-    return 0
+    _print(options, _run(options, now))
 
 
 def _run(options: Options, now: datetime) -> job.Done:
     connection_string = os.environ.get(CONNECTION_STRING, "")
-    controls = read_controls(options.control, open_session) if options.control else {}
+    controls = read_controls(options.control, connection_string) if options.control else {}
     tables = open_tables(options.tables, os.environ) if options.tables else None
     source = source_of(options.inputs, open_session, connection_string)
     source.files()  # reports a wrong path before Spark starts
@@ -159,15 +152,14 @@ def _chosen(options: Options, trends: Sequence[Trend]) -> list[Trend]:
 
 
 def _print(options: Options, done: job.Done) -> None:
-    for complaint in done.complaints:
-        print(f"warning:{job.describe(complaint)}", file=sys.stderr)
-    for note in done.notes:
-        print(f"warning: {note}", file=sys.stderr)
-    missing = 0 if options.no_pictures else undrawn_count(_chosen(options, done.trends))
-    if missing:
+    chosen = _chosen(options, done.trends)
+    notes = [*map(job.describe, done.complaints), *done.notes]
+    if missing := 0 if options.no_pictures else undrawn_count(chosen):
         text = f"{SERIES_MAX} series were drawn, {missing} were not; choose series with --event"
-        print(f"warning: {text}", file=sys.stderr)
-    for trend in _chosen(options, done.trends):
+        notes.append(text)
+    for note in notes:
+        print(f"warning: {note}", file=sys.stderr)
+    for trend in chosen:
         if trend.date in done.changed:
             print(as_json(trend) if options.json else _line(trend))
     if done.warning:

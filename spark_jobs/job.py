@@ -11,23 +11,28 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from shared.sampling.model import Reason, RecordKind
+from shared.sampling.places import NAME_LENGTH_MAX, SERIES_MAX, limited
+from shared.sampling.series import UNDATED, BlobDate, Shape, Totals
 from shared.sampling.trend_rows import Trend
+from shared.sampling.trends import ALL_REQUESTS, Controls, TrendInputs, trends_of
 from shared.sampling.unreadable import spans
 from spark_jobs.errors import JobError
-from spark_jobs.model import BlobDate, Complaint, Extracted, Shape, Totals
+from spark_jobs.model import Complaint, Extracted
 from spark_jobs.publish import parquet, publishing, results
 from spark_jobs.publish.publishing import Entry, Manifest, event_dates, unreadable
 from spark_jobs.publish.stores import Store
-from spark_jobs.read.files import UNDATED, SourceFile, bytes_by_date, chosen, files_by_hour
+from spark_jobs.read.files import SourceFile, bytes_by_date, chosen, files_by_hour
 from spark_jobs.read.names import MEASUREMENT, names_in
 from spark_jobs.read.sources import Source
-from spark_jobs.report.trends import ALL_REQUESTS, Controls, TrendInputs, trends_of
-from spark_jobs.sums.places import NAME_LENGTH_MAX, SERIES_MAX, limited
 
 if TYPE_CHECKING:
     from spark_jobs.engine import Engine
 
-LACKS = " where tasks run: install spark_jobs/requirements.txt for the Python of each machine"
+OF_TASKS = r"(?:errors\.Job|ModuleNotFound|PySparkRuntime)Error: (.*)|Cannot run program .*"
+LACKS = (
+    " where tasks run: install Python and spark_jobs/requirements.txt on each machine, or unset"
+    " PYSPARK_PYTHON"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,11 +114,11 @@ class _Run:
         try:
             extracted = self.engine.extract(self.source, files, self.request.shape, *folders)
         except Exception as error:  # Spark wraps the error of a task in its own text
-            raised = re.search(r"(spark_jobs\.errors\.Job|ModuleNotFound)Error: (.*)", str(error))
+            raised = re.search(OF_TASKS, str(error))
             if raised is None:
                 raise
-            remedy = "" if "Job" in raised[1] else LACKS
-            raise JobError(f"{raised[2]}{remedy}") from error
+            remedy = "" if "errors.Job" in raised[0] else LACKS
+            raise JobError(f"{raised[1] or raised[0]}{remedy}") from error
         more = unread_files(chosen(self.unread, self.request.since, self.request.until))
         counts = files_by_hour(files)
         blob_dates = {d: replace(r, files=counts[d]) for d, r in extracted.blob_dates.items()}
@@ -136,7 +141,7 @@ class _Run:
         requested = dates_without_files((), self.request)
         known = bool(requested) and requested <= self._had_records
         if not self.every and not known:
-            others = [describe(each).strip() for each in unread_files(self.unread)]
+            others = [describe(each) for each in unread_files(self.unread)]
             told = [f"--input {name}: holds no file such as PT1H.json, *.jsonl or *.gz", *others]
             raise JobError("; ".join(told))
         if not files and not known:
@@ -189,15 +194,18 @@ class _Run:
             if found and day not in lost:
                 partials.setdefault(self.store.url(f"partials/{entry.run_id}"), []).append(day)
                 records.update(found)
-        computed = self.engine.total(partials, records)
+        computed, operations = self.engine.total(partials, records)
         unread = _formats(lost)
         request, read = self.request, {day: entry.read for day, entry in new.entries.items()}
-        old = results.read(self.store, old_results)
+        old, old_operations = results.read(self.store, old_results)
         today = str(request.today)
         last = max((day for day in read if day <= today), default=today)
         always = {ALL_REQUESTS, *request.kept_events}
         computed, combined = limited(old, computed, last, always)
         totals = results.merged(old, computed, changed, unread)
+        with_records = {day for day, _ in totals}
+        by_date = {**old_operations, **{d: o for d, o in operations.items() if d not in unread}}
+        operations = {d: o for d, o in sorted(by_date.items()) if d in with_records}
         inputs = TrendInputs(
             new.shape,
             read,
@@ -206,6 +214,7 @@ class _Run:
             request.holidays,
             unread,
             request.trust_weights,
+            operations,
         )
         if not old_results and (lacking := missing_option(totals, new.shape)):
             names = names_in(self.source, self._files(), lacking)
@@ -215,7 +224,7 @@ class _Run:
         warning = "; ".join(filter(None, [lost_files, kept]))
         unreadable_dates = {day: sorted(entry.read.records) for day, entry in lost.items()}
         report = {"unreadable": unreadable_dates, "warning": warning}
-        files = {**results.files_of(totals, trends, report), **self.report(trends)}
+        files = {**results.files_of(totals, operations, trends, report), **self.report(trends)}
         files |= parquet.files_of(totals, files[results.TRENDS], new)
         for name, content in files.items():
             self.store.write(f"results/{new.results}/{name}", content)
@@ -265,7 +274,7 @@ def unread_files(files: Sequence[SourceFile]) -> list[Complaint]:
 
 def nothing_read(source: Source, files: Sequence[SourceFile], extracted: Extracted) -> str:
     lines = [f"--input {source.name}: no telemetry in {len(files)} files; nothing was changed"]
-    lines += [describe(complaint) for complaint in extracted.complaints[:5]]
+    lines += [f"  {describe(complaint)}" for complaint in extracted.complaints[:5]]
     if not extracted.complaints:
         lines.append(f"  all are empty: {files[0].path}")
     return "\n".join(lines)
@@ -285,15 +294,15 @@ def describe(complaint: Complaint) -> str:
             what = f"{count} file{plural} read only in part, such as {place}"
         case Reason.OTHER_TABLE:
             what = f"{count} record{plural} of the table {name} not read, because it has no events"
-            return f"  {what}, such as in {place}"
+            return f"{what}, such as in {place}"
         case Reason.UNKNOWN_COLUMN:
             what = f"column {name} is not documented, so records that differ only in it count"
-            return f"  {what} as copies; it is in {place}"
+            return f"{what} as copies; it is in {place}"
         case Reason.BAD_VALUE:
             what = f"{count} record{plural} counted without a value {told}"
         case _:
             what = f"{count} line{plural} quarantined {told}"
-    return f"  {what}: {complaint.detail}"
+    return f"{what}: {complaint.detail}"
 
 
 def describe_unreadable(entries: Mapping[str, Entry], engine: str) -> str:

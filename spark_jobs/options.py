@@ -9,7 +9,7 @@ from datetime import date
 from typing import Any
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-from spark_jobs.model import Shape
+from shared.sampling.series import Shape
 
 TABLE_PARTS = 3
 

@@ -11,14 +11,14 @@ from datetime import date, timedelta
 
 from bench.measurement import Measurement
 from shared.sampling.estimates import Sums
+from shared.sampling.places import limited
+from shared.sampling.series import BlobDate, DaySums, Series, Shape, Totals
 from shared.sampling.trend_rows import Trend
+from shared.sampling.trends import TrendInputs, trends_of
 from shared.sampling.verdict import LOST
 from shared.trends.nightly.flows.retention import KEPT
 from shared.wiring.notifications import TREND_DAYS
-from spark_jobs.model import BlobDate, DaySums, Series, Shape, Totals
 from spark_jobs.publish.results import merged
-from spark_jobs.report.trends import TrendInputs, trends_of
-from spark_jobs.sums.places import limited
 
 DAYS, NAMES = 180, 50
 FIRST = date(2026, 1, 1)

@@ -14,6 +14,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import date
 from statistics import median
+from typing import Any, TypeAlias
 
 from shared.sampling.verdict import Verdict, VerdictKind
 
@@ -56,7 +57,9 @@ class Share:
         return (1 - self.value) / self.value / (self.of + 1)
 
 
-Pairs = Mapping[tuple[str, str], Share]
+Event: TypeAlias = Any
+"""A series, or any other name of an event that can be sorted and shown."""
+Pairs = Mapping[tuple[Event, Event], Share]
 """The shares of one day by event and companion. A pair without common operations may be missing, if
 the companion has another pair."""
 
@@ -67,8 +70,8 @@ class PairTest:
     was lost. ``lost`` is the number of kept operations without the event, with a 95 % interval.
     """
 
-    event: str
-    companion: str
+    event: Event
+    companion: Event
     today: Share
     usual: float
     usual_low: float
@@ -119,13 +122,13 @@ class CompanionVerdict:
         return self.fallen and not self.doubt
 
 
-def companions_of(history: Sequence[Pairs]) -> Mapping[str, Sequence[str]]:
+def companions_of(history: Sequence[Pairs]) -> Mapping[Event, Sequence[Event]]:
     """The companions of each event, those with the least noise first."""
-    shares: dict[tuple[str, str], list[Share]] = {}
+    shares: dict[tuple[Event, Event], list[Share]] = {}
     for day in history[-MEMORY_DAYS:]:
         for pair, share in day.items():
             shares.setdefault(pair, []).append(share)
-    found: dict[str, list[tuple[float, str]]] = {}
+    found: dict[Event, list[tuple[float, Event]]] = {}
     for (event, companion), present in shares.items():
         days = [share for share in present if share.of >= OPERATIONS_MIN]
         often = len(present) > len(history[-MEMORY_DAYS:]) / 2
@@ -135,7 +138,9 @@ def companions_of(history: Sequence[Pairs]) -> Mapping[str, Sequence[str]]:
     return {event: [c for _, c in sorted(each)[:COMPANIONS_MAX]] for event, each in found.items()}
 
 
-def tested(event: str, companion: str, today: Share, before: Sequence[Share]) -> PairTest | None:
+def tested(
+    event: Event, companion: Event, today: Share, before: Sequence[Share]
+) -> PairTest | None:
     """Compare the share with that of earlier days, given their noise; None if it has no basis.
 
     The error adds the noise between days, the chance of today's operations at the usual share, and
@@ -184,7 +189,7 @@ def _lower_tail(t: float, degrees: float) -> float:
     return math.erfc(math.copysign(z, -t) / math.sqrt(2)) / 2
 
 
-def judge_companions(today: Pairs, history: Sequence[Pairs]) -> Mapping[str, CompanionVerdict]:
+def judge_companions(today: Pairs, history: Sequence[Pairs]) -> Mapping[Event, CompanionVerdict]:
     """A verdict for each event that has a companion. ``history`` has earlier days, oldest first.
 
     The best companion of each event is tested. Over all events of the day, Benjamini and Hochberg's
@@ -193,7 +198,7 @@ def judge_companions(today: Pairs, history: Sequence[Pairs]) -> Mapping[str, Com
     """
     earlier = history[-MEMORY_DAYS:]
     ofs = {companion: share for (_, companion), share in today.items()}
-    tests: dict[str, list[PairTest]] = {}
+    tests: dict[Event, list[PairTest]] = {}
     for event, companions in companions_of(earlier).items():
         for companion in companions:
             if companion not in ofs:
@@ -213,13 +218,13 @@ def judge_companions(today: Pairs, history: Sequence[Pairs]) -> Mapping[str, Com
     }
 
 
-def judge_days(days: Sequence[Pairs]) -> list[Mapping[str, CompanionVerdict]]:
+def judge_days(days: Sequence[Pairs]) -> list[Mapping[Event, CompanionVerdict]]:
     """The verdicts of each day, oldest first. A day on which an event was lost does not become
     usual for it, until the loss has lasted for four weeks.
     """
-    verdicts: list[Mapping[str, CompanionVerdict]] = []
+    verdicts: list[Mapping[Event, CompanionVerdict]] = []
     history: list[Pairs] = []
-    lasting = Counter[str]()
+    lasting = Counter[Event]()
     for day in days:
         of_day = judge_companions(day, history)
         lasting = Counter({e: lasting[e] + 1 for e, seen in of_day.items() if seen.fallen})
@@ -239,7 +244,7 @@ def _limit(chances: Iterable[float]) -> float:
 
 
 def _verdict(
-    first: PairTest, others: Sequence[PairTest], today: Pairs, known: Collection[str]
+    first: PairTest, others: Sequence[PairTest], today: Pairs, known: Collection[Event]
 ) -> CompanionVerdict:
     """The verdict on an event whose share fell."""
     new = {
@@ -262,26 +267,30 @@ def _verdict(
     return CompanionVerdict(first, fallen=True)
 
 
-def with_companions(verdict: Verdict, seen: CompanionVerdict | None) -> Verdict:
+def with_companions(verdict: Verdict, seen: CompanionVerdict | None, only: str = "") -> Verdict:
     """One verdict from that on the count and that of the companions, with the evidence of both.
 
     A fall of the share is a loss, whatever the count says. An unchanged share leaves the verdict as
-    it is, because whole operations may be lost, and says so.
+    it is, because whole operations may be lost, and says so. ``only`` names the slices to which the
+    loss is limited.
     """
     if seen is None:
         return verdict
     test = seen.test
     evidence = {
         **verdict.evidence,
-        "companion": test.companion,
+        "companion": str(test.companion),
         "companion_operations": test.today.of,
         "companion_share": test.today.value,
         "usual_companion_share": test.usual,
         "companion_chance": test.chance,
+        "companion_fallen": seen.fallen and (seen.lost or seen.renamed),
+        **({"only": only} if only else {}),
     }
     kind, reason = verdict.kind, verdict.reason
     if seen.lost:
-        kind, reason = VerdictKind.EVENTS_LOST, f"{test.text}; by its count: {reason}"
+        kind = VerdictKind.EVENTS_LOST
+        reason = f"{only and f'{only}: '}{test.text}; by its count: {reason}"
     elif seen.fallen:
         kind = VerdictKind.UNCERTAIN if seen.renamed else kind
         reason = f"{test.text}, {seen.doubt}; by its count: {reason}"

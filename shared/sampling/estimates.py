@@ -48,8 +48,8 @@ class Sums:
     """Records that state their sampling rate itself, and not a whole number instead."""
     valued: int = 0
     """Records that have the measurement."""
-    beside: int = 0
-    """Copies that lie alone beside the record that they repeat, so they may be other records."""
+    repaired: int = 0
+    """Records whose weight was corrected by the ids of kept operations."""
     raw_sum: float = 0
     weight_sum: float = 0
     weight_square_sum: float = 0
@@ -91,6 +91,10 @@ class Sums:
         squares = self.weight_square_sum
         return self.weight_sum * self.weight_sum / squares if squares else 0.0
 
+    @property
+    def repaired_share(self) -> float:
+        return self.repaired / self.records if self.records else 0.0
+
     def merge(self, other: Sums) -> Sums:
         added = {name: getattr(self, name) + getattr(other, name) for name in NAMES}
         return Sums(**{**added, "weight_max": max(self.weight_max, other.weight_max)})
@@ -116,6 +120,16 @@ class Estimate:
     standard_error: float
     low: float
     high: float
+
+    def widened(self, relative_error: float) -> Estimate:
+        """With another, independent error of the value."""
+        error = relative_error * abs(self.value)
+        low, high = (
+            math.hypot(reach, NORMAL_975 * error)
+            for reach in (self.value - self.low, self.high - self.value)
+        )
+        standard_error = math.hypot(self.standard_error, error)
+        return Estimate(self.value, standard_error, self.value - low, self.value + high)
 
 
 def _reach(variance: float, squares: float) -> float:

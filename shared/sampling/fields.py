@@ -77,14 +77,6 @@ def mapping(fields: Fields, name: str) -> Fields:
     return value
 
 
-def only_item(fields: Fields, name: str) -> Fields:
-    """The object in a list with one item, which is how the classic export wraps its payloads."""
-    value = fields.get(name)
-    if not isinstance(value, list) or len(value) != 1 or not isinstance(value[0], dict):
-        raise BadField(name, "a list of one object", value)
-    return value[0]
-
-
 def numbers(
     values: Mapping[str, tuple[object, str]],
 ) -> tuple[dict[str, float], dict[str | None, BadField]]:

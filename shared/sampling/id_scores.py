@@ -9,55 +9,58 @@ in capitals; the samplers of OpenTelemetry itself compare bits of the trace id.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
 
 HASH, HASH_OF_CAPITALS = "hash of the id", "hash of the id in capitals"
+HASHES = (HASH, HASH_OF_CAPITALS)
 START, FACTOR, LENGTH_MIN = 5381, 33, 8
 INT_MAX, TWO_32 = 2**31 - 1, 2**32
 TRACE_ID = re.compile(r"[0-9a-f]{32}", re.IGNORECASE)
 
 
-def hash_score(operation_id: str) -> float:
-    """The score of Application Insights: hash = 33 · hash + character, from 5381 on, as a signed
+def hash_scores(ids: Sequence[str]) -> Any:
+    """The scores of Application Insights: hash = 33 · hash + character, from 5381 on, as a signed
     number of 32 bits whose absolute value is divided by the largest one. An id of fewer than 8
     characters is doubled until it has them.
     """
-    text = operation_id
-    while 0 < len(text) < LENGTH_MIN:
-        text += text
-    value = START
-    for character in text:
-        value = (value * FACTOR + ord(character)) % TWO_32
-    return min(value, TWO_32 - value, INT_MAX) / INT_MAX
+    texts = [text if len(text) >= LENGTH_MIN else text * _times(len(text)) for text in ids]
+    lengths = np.array([len(text) for text in texts])
+    found = np.full(len(texts), START, np.int64)
+    for length in np.unique(lengths[lengths > 0]).tolist():
+        chosen = np.flatnonzero(lengths == length)
+        same = np.array([texts[n] for n in chosen], f"U{length}")
+        for column in same.view(np.uint32).reshape(-1, length).T:
+            found[chosen] = (found[chosen] * FACTOR + column) % TWO_32
+    return np.minimum(np.minimum(found, TWO_32 - found), INT_MAX) / INT_MAX
 
 
-def scores_of(operation_id: str) -> Mapping[str, float]:
-    """The score of each known sampler. Only W3C trace ids have those of OpenTelemetry."""
-    scores = {name: score(operation_id) for name, score in HASHES.items()}
-    if TRACE_ID.fullmatch(operation_id) is not None:
-        number = int(operation_id, 16)
-        scores |= {name: score(number) for name, score in RATIOS.items()}
-    return scores
+def _times(length: int) -> int:
+    times = 1
+    while 0 < length * times < LENGTH_MIN:
+        times *= 2
+    return times
 
 
-HASHES: Mapping[str, Callable[[str], float]] = {
-    HASH: hash_score,
-    HASH_OF_CAPITALS: lambda operation_id: hash_score(operation_id.upper()),
-}
+def scores_of(ids: Sequence[str]) -> Mapping[str, Any]:
+    """The scores of each known sampler. Only W3C trace ids have those of OpenTelemetry: of Python
+    and Go, Java, .NET, JavaScript, and the threshold of 56 random bits.
+    """
+    scores = {HASH: hash_scores(ids), HASH_OF_CAPITALS: hash_scores([i.upper() for i in ids])}
+    if not all(map(TRACE_ID.fullmatch, ids)):
+        return scores
+    first, last = (np.array([int(i[at], 16) for i in ids], np.uint64) for at in HALVES)
+    half, low = np.uint64(1 << 63), np.uint64(TWO_32 - 1)
+    both = first ^ last
+    return scores | {
+        "last 8 bytes": last / 2**64,
+        "last 8 bytes, signed": np.minimum(last, -last) / 2**63,
+        "first 8 bytes": first % half / 2**63,
+        "all bytes, combined": ((both ^ both >> np.uint64(32)) & low) / TWO_32,
+        "last 7 bytes": 1 - (last % np.uint64(1 << 56) + np.uint64(1)) / 2**56,
+    }
 
 
-def _abs_64(number: int) -> float:
-    return min(number, 2**64 - number) / 2**63
-
-
-RATIOS: Mapping[str, Callable[[int], float]] = {
-    "last 8 bytes": lambda number: number % 2**64 / 2**64,
-    "last 8 bytes, signed": lambda number: _abs_64(number % 2**64),
-    "first 8 bytes": lambda number: (number >> 64) % 2**63 / 2**63,
-    "all bytes, combined": lambda number: (
-        (number ^ number >> 32 ^ number >> 64 ^ number >> 96) % TWO_32 / TWO_32
-    ),
-    "last 7 bytes": lambda number: 1 - (number % 2**56 + 1) / 2**56,
-}
-"""The ratio samplers of OpenTelemetry: Python and Go, Java, .NET, JavaScript, and the threshold of
-56 random bits."""
+HALVES = (slice(16), slice(16, None))

@@ -13,7 +13,10 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from statistics import mode
+from statistics import median, mode
+from typing import Any
+
+import numpy as np
 
 from shared.sampling.id_scores import HASHES, scores_of
 from shared.sampling.weights import ROUNDING
@@ -29,10 +32,13 @@ UNEVEN = 1.95
 EXEMPT_MAX = 0.2
 LEAST = 1.1
 """At several rates, weights are too low if the factor is at least this."""
-CONCAVE = 1.3
-"""The same for the distance from values whose density never rises, as that of kept scores."""
+BINS, RISE_MAX = 10, 3.5
+"""From one of ten bins to the next, values become more by at most so many standard errors if their
+density does not rise, as that of kept scores."""
 INFORMATIVE = 0.1
 """If fewer records state that they were sampled, even values do not prove their weights."""
+ALIKE = 0.1
+"""Factors that differ by less than this are alike."""
 DENSE_MIN = 50
 """The operations with the lowest scores from which the least factor is computed."""
 
@@ -71,46 +77,38 @@ def edge_of(values: Sequence[float]) -> Edge:
     Values are even below the edge, and so are the exempt ones up to 1, or up to the largest value.
     The edge is the most likely one of the values themselves, at which half of them lie below.
     """
-    count, ordered = len(values), sorted(values)
+    count, ordered = len(values), np.sort(np.maximum(values, 1e-12))
     if count < OPERATIONS_MIN:
         return Edge(EdgeKind.TOO_FEW, count)
     limit = max(1.0, ordered[-1])
-    likely = [
-        (_log_likelihood(below, count, ordered[below - 1] / limit), below)
-        for below in range(count // 2, count + 1)
-        if ordered[below - 1] < limit
-    ]
-    best, below = max(likely, default=(0.0, count))
+    belows = np.arange(count // 2, count)
+    edges = ordered[belows - 1]
+    gains = np.where(edges < limit, _log_likelihood(belows / count, edges / limit) * count, -np.inf)
+    best, below = gains.max(), int(belows[gains.argmax()])
     alone = -count * math.log(ordered[-1] / limit)
     if best - alone < EDGE_GAIN:
         best, below = alone, count
-    within = [ordered[b - 1] for gain, b in likely if gain > best - WITHIN_GAIN and b < count]
     top, after = ordered[below - 1], ordered[below:]
-    low = min([top, *within]) if after else top
-    high = max([top, *within]) if after else top
-    exempt = min(len(after) / count / (1 - top / limit), 1.0) if after else 0.0
-    even = _is_even([v / top for v in ordered[:below]]) and _is_even(
-        [(v - top) / (limit - top) for v in after]
-    )
+    within = [top, *edges[gains > best - WITHIN_GAIN]] if len(after) else [top]
+    exempt = min(len(after) / count / (1 - top / limit), 1.0) if len(after) else 0.0
+    even = _is_even(ordered[:below] / top) and _is_even((after - top) / max(limit - top, 1e-12))
     kind = EdgeKind.RATE if even and exempt <= EXEMPT_MAX else EdgeKind.MIXTURE
-    margin = 1 + WITHIN_GAIN / below
-    unbiased = min(top * (1 + 1 / below), after[0] if after else math.inf)
-    return Edge(kind, count, unbiased, low, high * margin, exempt)
+    unbiased = min(top * (1 + 1 / below), *after[:1], math.inf)
+    high = max(within) * (1 + WITHIN_GAIN / below)
+    return Edge(kind, count, float(unbiased), float(min(within)), float(high), float(exempt))
 
 
-def _log_likelihood(below: int, count: int, edge: float) -> float:
-    """That of the best mixture of values up to the edge and values up to 1."""
-    share = below / count
-    found = below * math.log(share / edge)
-    if below < count:
-        found += (count - below) * math.log((1 - share) / (1 - edge))
-    return found if share >= edge else -math.inf
+def _log_likelihood(share: Any, edge: Any) -> Any:
+    """That of the best mixture of values up to the edge and values up to 1, for each value."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        found = share * np.log(share / edge) + (1 - share) * np.log((1 - share) / (1 - edge))
+    return np.where(share >= edge, found, -np.inf)
 
 
-def _is_even(ordered: Sequence[float]) -> bool:
-    count = len(ordered)
-    distance = max((abs((n + 0.5) / count - v) for n, v in enumerate(ordered)), default=0.0)
-    return distance * math.sqrt(count) + 0.5 / math.sqrt(max(count, 1)) < UNEVEN
+def _is_even(ordered: Any) -> bool:
+    count = max(len(ordered), 1)
+    distance = np.abs((np.arange(len(ordered)) + 0.5) / count - ordered).max(initial=0.0)
+    return bool(distance * math.sqrt(count) + 0.5 / math.sqrt(count) < UNEVEN)
 
 
 SAMPLES_BY_ID = re.compile(r"^[^:]+:otel\d")
@@ -124,8 +122,11 @@ class Weights(StrEnum):
 
     RIGHT = "right"
     ROUNDED = "rounded"
-    WRONG = "too low"
+    WRONG = "wrong"
     UNKNOWN = "cannot be told"
+
+
+NOT_RIGHT = (Weights.ROUNDED, Weights.WRONG)
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,11 +145,58 @@ class WeightsSeen:
     low: float = math.nan
     high: float = math.nan
     unsampled: bool = False
-    """Whether no known score dropped anything: the rate is 1, unless something else sampled."""
+    """Whether no known score of trace ids dropped anything: the rate is 1, unless something else
+    sampled."""
+
+    @property
+    def is_repaired(self) -> bool:
+        """Whether the true weights are known and differ from those that are stated."""
+        return self.weights in NOT_RIGHT and not math.isnan(self.factor)
+
+    def told(self, sdk_version: str) -> str:
+        """In words, as of a sender of this version."""
+        match self.weights:
+            case Weights.RIGHT if self.proves_weight_1(sdk_version):
+                return "right: every operation was kept"
+            case Weights.RIGHT if self.unsampled:
+                return "right, unless operations were dropped at random and not by their ids"
+            case Weights.RIGHT:
+                return "right"
+            case Weights.UNKNOWN if self.operations < OPERATIONS_MIN:
+                return f"cannot be told from fewer than {OPERATIONS_MIN} operations a day"
+            case Weights.UNKNOWN:
+                return "cannot be told: the ids fit none of the known samplers at the stated rates"
+        stated = f"most say {self.stated:.3g}; the {self.score} shows it"
+        if math.isnan(self.factor):
+            least = f"at least {self.low:.1f}, as rates change"
+            return f"{self.weights}: too low by a factor of {least} ({stated})"
+        between = f"{self.factor:.2f}, from {self.low:.2f} to {self.high:.2f}"
+        return f"{self.weights}: too low by a factor of {between} ({stated})"
+
+    def is_like(self, other: WeightsSeen) -> bool:
+        """Whether both say about the same."""
+        if (self.weights, self.unsampled, self.score) != (
+            other.weights,
+            other.unsampled,
+            other.score,
+        ):
+            return False
+        if math.isnan(self.factor) or math.isnan(other.factor):
+            return math.isnan(self.factor) and math.isnan(other.factor)
+        return abs(self.factor - other.factor) < ALIKE * self.factor
 
     def proves_weight_1(self, sdk_version: str) -> bool:
         """Whether records of this sender stand for themselves alone."""
         return self.unsampled and SAMPLES_BY_ID.match(sdk_version) is not None
+
+
+def of_run(days: Sequence[WeightsSeen]) -> WeightsSeen:
+    """What consecutive days show that are alike."""
+    lows = [day.low for day in days]
+    low = max(lows) if math.isnan(days[0].factor) else min(lows)
+    factor, high = median(day.factor for day in days), max(day.high for day in days)
+    most = max(day.operations for day in days)
+    return replace(days[0], operations=most, factor=factor, low=low, high=high)
 
 
 def weights_seen(operations: Mapping[str, float]) -> WeightsSeen:
@@ -159,33 +207,29 @@ def weights_seen(operations: Mapping[str, float]) -> WeightsSeen:
     """
     if len(operations) < OPERATIONS_MIN:
         return WeightsSeen(Weights.UNKNOWN, len(operations))
-    by_score: dict[str, list[tuple[float, float]]] = {}
-    for operation_id, weight in operations.items():
-        for name, score in scores_of(operation_id).items():
-            by_score.setdefault(name, []).append((score, weight))
+    weights = np.array(list(operations.values()))
+    by_score = scores_of(list(operations))
     stated = mode(operations.values())
-    dropped = [name for name, values in by_score.items() if _drops(name, values)]
-    found = [_seen(name, stated, values) for name, values in by_score.items()]
+    dropped = [name for name, scores in by_score.items() if _drops(name, scores)]
+    found = [_seen(name, stated, np.sort(each * weights)) for name, each in by_score.items()]
     kinds = (Weights.WRONG, Weights.ROUNDED, Weights.RIGHT, Weights.UNKNOWN)
     first = min(found, key=lambda seen: (kinds.index(seen.weights), math.isnan(seen.factor)))
     sampled = sum(weight > 1 for weight in operations.values())
     if first.weights is Weights.RIGHT and sampled < INFORMATIVE * len(operations) and dropped:
         first = WeightsSeen(Weights.UNKNOWN, len(operations), stated)
-    return replace(first, unsampled=not dropped)
+    return replace(first, unsampled=not dropped and len(by_score) > len(HASHES))
 
 
-def _drops(name: str, operations: Sequence[tuple[float, float]]) -> bool:
+def _drops(name: str, scores: Any) -> bool:
     """Whether operations may have been dropped by this score. Bits of an id need not be random; if
     they are denser away from 0, no sampler is the cause.
     """
-    values = sorted(score for score, _ in operations)
-    edge = edge_of(values)
-    uneven = edge.kind is EdgeKind.MIXTURE and (name in HASHES or _falls(values))
+    edge = edge_of(scores)
+    uneven = edge.kind is EdgeKind.MIXTURE and (name in HASHES or _falls(scores))
     return uneven or (edge.kind is EdgeKind.RATE and not edge.reaches_one)
 
 
-def _seen(name: str, stated: float, operations: Sequence[tuple[float, float]]) -> WeightsSeen:
-    values = sorted(score * weight for score, weight in operations)
+def _seen(name: str, stated: float, values: Any) -> WeightsSeen:
     edge, count = edge_of(values), len(values)
     if edge.kind is EdgeKind.RATE and edge.low <= 1:
         if edge.reaches_one:
@@ -201,33 +245,16 @@ def _seen(name: str, stated: float, operations: Sequence[tuple[float, float]]) -
     return WeightsSeen(Weights.UNKNOWN, count, stated)
 
 
-def _least_factor(ordered: Sequence[float]) -> float:
+def _least_factor(ordered: Any) -> float:
     """The least factor by which weights are too low. At rates rᵢ the density of scores near 0 is
     the mean of 1/rᵢ over kept operations, which is that factor; over any longer range it is less.
     """
-    count = len(ordered)
-    within = range(DENSE_MIN, count + 1)
-    return max(n * (1 - 4 / math.sqrt(n)) / count / ordered[n - 1] for n in within)
+    n = np.arange(DENSE_MIN, len(ordered) + 1)
+    within = n * (1 - 4 / np.sqrt(n)) / len(ordered) / np.maximum(ordered[DENSE_MIN - 1 :], 1e-12)
+    return float(within.max())
 
 
-def _falls(ordered: Sequence[float]) -> bool:
-    """Whether the density of values never rises, as if each was kept below some rate: whether their
-    distribution is near its least concave majorant.
-    """
-    count = len(ordered)
-    hull = [(0.0, 0.0)]
-    for n, value in enumerate(ordered, 1):
-        while len(hull) > 1 and _slope(hull[-2], hull[-1]) <= _slope(hull[-1], (value, n)):
-            hull.pop()
-        hull.append((value, float(n)))
-    distance, at = 0.0, 0
-    for n, value in enumerate(ordered, 1):
-        while hull[at + 1][0] < value:
-            at += 1
-        (left, low), slope = hull[at], _slope(hull[at], hull[at + 1])
-        distance = max(distance, low + slope * (value - left) - n)
-    return distance / math.sqrt(count) < CONCAVE
-
-
-def _slope(one: tuple[float, float], other: tuple[float, float]) -> float:
-    return (other[1] - one[1]) / max(other[0] - one[0], 1e-12)
+def _falls(values: Any) -> bool:
+    """Whether the density of values never rises, as if each was kept below some rate."""
+    counts, _ = np.histogram(values, BINS, (0.0, np.max(values)))
+    return bool((np.diff(counts) <= RISE_MAX * np.sqrt(counts[:-1] + counts[1:] + 1)).all())

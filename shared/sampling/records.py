@@ -1,7 +1,7 @@
-"""Reads the records in lines of exported telemetry, in any of three formats.
+"""Reads the records in lines of exported telemetry.
 
-The formats are the diagnostic-settings export, the classic continuous export, and the body of an
-event, ``{"records": […]}`` or ``[…]``. Reading never raises an error and drops no record: a record
+A line is a record of the diagnostic-settings export, or the body of an event, ``{"records": […]}``
+or ``[…]``. Reading never raises an error and drops no record: a record
 that cannot be read is returned as Quarantined, with the reason. Columns that are
 neither needed nor part of the key are ignored.
 """
@@ -13,7 +13,6 @@ from collections.abc import Iterable, Iterator
 from datetime import date, datetime
 from typing import Any
 
-from shared.sampling.classic_export import is_classic, read_classic
 from shared.sampling.diagnostic_export import is_diagnostic, read_diagnostic
 from shared.sampling.model import BadField, Ignored, Outcome, Quarantined, Reason, Record
 
@@ -94,11 +93,7 @@ def plausible(time: datetime, received: date | None) -> bool:
 def _read(part: Any, received: date | None) -> Record | Ignored | None:
     if not isinstance(part, dict) or part.get("TableName") is not None:
         return None
-    outcome = None
-    if is_diagnostic(part):
-        outcome = read_diagnostic(part)
-    elif is_classic(part):
-        outcome = read_classic(part)
+    outcome = read_diagnostic(part) if is_diagnostic(part) else None
     if isinstance(outcome, Record) and not plausible(outcome.time, received):
         near = f"a time from {DAYS_BEFORE} days before to {DAYS_AFTER} days after {received}"
         years = f"a time from {YEARS.start} to {YEARS.stop - 1}"

@@ -19,9 +19,7 @@ UNSTATED_RATES = re.compile(r"(^|:)(otel|oc\d)", re.IGNORECASE)
 """Matches versions such as ``py3.11:otel1.25:ext1.6`` and ``py3.9:oc0.11``."""
 
 
-def weight_of(
-    fields: Fields, name: str, rate_percent: float | None, sdk_version: str | None
-) -> Weight:
+def weight_of(fields: Fields, name: str, rate_percent: float | None, sdk_version: str) -> Weight:
     """The weight of a record whose item count is in the field ``name``. If the item count cannot be
     read and there is no rate, the record counts once, and its weight is not trusted.
     """
@@ -32,7 +30,7 @@ def weight_of(
         return unstated if rate_percent is None else weigh(None, rate_percent, sdk_version)
 
 
-def weigh(item_count: float | None, rate_percent: float | None, sdk_version: str | None) -> Weight:
+def weigh(item_count: float | None, rate_percent: float | None, sdk_version: str) -> Weight:
     """The weight of a record. An argument is None if its export does not have the field."""
     if rate_percent is not None:
         return _by_rate(item_count, 100.0 / rate_percent)
@@ -49,10 +47,8 @@ def _by_rate(item_count: float | None, by_rate: float) -> Weight:
     return Weight(max(item_count, by_rate), WeightSource.CONFLICT)
 
 
-def may_not_state_rate(sdk_version: str | None) -> bool:
+def may_not_state_rate(sdk_version: str) -> bool:
     """True for OpenTelemetry and OpenCensus, and for senders without a version, such as the
     OpenTelemetry Collector.
     """
-    if sdk_version is None:
-        return False
     return not sdk_version or UNSTATED_RATES.search(sdk_version) is not None

@@ -11,8 +11,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from shared.sampling.series import Totals
 from shared.sampling.trend_rows import Trend
-from spark_jobs.model import Totals
 from spark_jobs.publish.publishing import Manifest
 
 SUMS_FILE, TRENDS_FILE = "sums.parquet", "trends.parquet"
@@ -59,15 +59,14 @@ def _trend(row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _hours(totals: Totals, dimensions: Sequence[str]) -> pa.Table:
-    columns: list[list[Any]] = [[] for _ in HOURS]
+    rows = []
     for (day, series), sums in totals.items():
         named = _text(dict(zip(dimensions, series.dims, strict=True)))
         key = date.fromisoformat(day), _clean(series.event), series.kind, named
         for hour, records, weight_sum, age in sums.hours:
-            row = (*key, hour * HOUR_MICROSECONDS, age, records, weight_sum)
-            for column, value in zip(columns, row, strict=True):
-                column.append(value)
-    return pa.table(columns, schema=HOURS)
+            rows.append((*key, hour * HOUR_MICROSECONDS, age, records, weight_sum))
+    columns = zip(*rows, strict=True) if rows else [()] * len(HOURS)
+    return pa.table([list(column) for column in columns], schema=HOURS)
 
 
 def _text(value: Mapping[str, Any]) -> str:

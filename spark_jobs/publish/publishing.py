@@ -18,8 +18,8 @@ from typing import TypeVar
 
 import msgspec
 
+from shared.sampling.series import BlobDate, Shape
 from spark_jobs.errors import JobError, first_line
-from spark_jobs.model import BlobDate, Shape
 from spark_jobs.publish.stores import Store
 
 MANIFESTS = "manifests"

@@ -4,22 +4,39 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import asdict
 from operator import itemgetter
 from typing import Any
 
+import msgspec
+
+from shared.sampling.kept_ids import WeightsSeen
+from shared.sampling.operations import DayOperations, decoded, encoded
+from shared.sampling.series import Totals, rows_of, totals_of
 from shared.sampling.trend_rows import Trend, as_json
-from spark_jobs.model import Totals
 from spark_jobs.publish.stores import Store
-from spark_jobs.sums.totals import rows_of, totals_of
 
-SUMS, TRENDS, REPORT = "sums.jsonl", "trends.jsonl", "report.json"
+SUMS, OPERATIONS, TRENDS, REPORT = "sums.jsonl", "operations.jsonl", "trends.jsonl", "report.json"
+
+Operations = Mapping[str, DayOperations]
+"""By event date."""
 
 
-def read(store: Store, results: str) -> Totals:
-    """Returns the totals of an earlier version; no totals if the name is empty."""
+def read(store: Store, results: str) -> tuple[Totals, Operations]:
+    """Returns the figures of an earlier version; none if the name is empty."""
     if not results:
-        return {}
-    return totals_of(map(json.loads, store.read(f"results/{results}/{SUMS}").splitlines()))
+        return {}, {}
+    totals = totals_of(map(json.loads, store.read(f"results/{results}/{SUMS}").splitlines()))
+    try:
+        lines = store.read(f"results/{results}/{OPERATIONS}").splitlines()
+    except FileNotFoundError:  # an earlier version did not look at operations
+        lines = []
+    return totals, dict(map(_operations, map(json.loads, lines)))
+
+
+def _operations(row: Mapping[str, Any]) -> tuple[str, DayOperations]:
+    weights = msgspec.convert(row["weights"], list[tuple[str, WeightsSeen]])
+    return row["date"], DayOperations(decoded(row["counts"]), dict(weights))
 
 
 def merged(
@@ -39,11 +56,24 @@ def merged(
 
 
 def files_of(
-    totals: Totals, trends: Sequence[Trend], report: Mapping[str, Any]
+    totals: Totals, operations: Operations, trends: Sequence[Trend], report: Mapping[str, Any]
 ) -> dict[str, bytes]:
     """Returns the contents of the files by name."""
-    sums, rows = map(json.dumps, rows_of(totals)), map(as_json, trends)
-    return {SUMS: _lines(sums), TRENDS: _lines(rows), REPORT: _lines([json.dumps(report)])}
+    by_date = [
+        {
+            "date": day,
+            "counts": encoded(each.counts),
+            "weights": [(sdk, asdict(seen)) for sdk, seen in each.weights.items()],
+        }
+        for day, each in operations.items()
+    ]
+    lines = {
+        SUMS: map(json.dumps, rows_of(totals)),
+        OPERATIONS: map(json.dumps, by_date),
+        TRENDS: map(as_json, trends),
+        REPORT: [json.dumps(report)],
+    }
+    return {name: _lines(each) for name, each in lines.items()}
 
 
 def _lines(lines: Iterable[str]) -> bytes:

@@ -11,15 +11,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from socket import gethostname
 from typing import Protocol
-from urllib.parse import urlsplit
 
 from spark_jobs.errors import JobError
-from spark_jobs.read.sources import local_path
+from spark_jobs.read.sources import AZURE, local_path, scheme_of
 
 PATTERN = frozenset("*?[]{}\\")
 """Spark takes a path with any of these for a pattern."""
 LOCAL = "file://"
-AZURE = ("abfs", "abfss", "wasb", "wasbs")
 
 
 class Store(Protocol):
@@ -146,12 +144,12 @@ def require(marker: str) -> None:
 
 def store_of(location: str, connection_string: str = "") -> Store:
     """Returns the store of an ``--output``. Raises JobError."""
-    scheme = urlsplit(location).scheme if "://" in location else ""
+    scheme = scheme_of(location)
     if scheme in AZURE:
         from spark_jobs.azure_blobs import BlobStore
 
         return BlobStore.of(location, connection_string)
-    if scheme not in ("", "file"):
+    if scheme != "file":
         raise JobError(
             f"--output {location}: must be a local folder or a folder of a storage account, such as"
             " abfss://CONTAINER@ACCOUNT.dfs.core.windows.net/trends"

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-FORMAT = "blocks-3"
+FORMAT = "blocks-4"
 """The name of the format. Change it when earlier partials can no longer be read, or when keys are
 computed differently.
 """
@@ -32,33 +32,35 @@ RECORD = np.dtype(
         ("x", "<f8"),  # the measurement; NaN if it is missing
         ("hour", "<i4"),  # since 1970 in UTC
         ("series", "<u4"),  # index into the block's list of series
+        ("sender", "<u4"),  # index into the block's list of senders
         ("trusted", "?"),
         ("exact", "?"),  # the weight is not rounded
         ("late", "?"),
+        ("near", "?"),  # so near midnight that its operation may have records of two dates
         ("age", "i1"),  # days from the UTC date of the record to that of its file, or UNKNOWN_AGE
-        ("beside", "?"),  # a copy of one of the lines just before it
     ]
 )
 AGE_MAX = 4
 """Records of this age may be older."""
-UNKNOWN_AGE = -1
 QUARANTINE = ("file", "reason", "field", "detail", "text")
 SCHEMA = pa.schema(
     {
         "blob_date": pa.string(),
         "event_date": pa.string(),
         "records": pa.int64(),
-        "series": pa.string(),
+        "names": pa.string(),
         "block": pa.binary(),
         **dict.fromkeys(QUARANTINE, pa.string()),
     }
 )
-"""A row is a block of records, one line or file that could not be read, or the number of records of
-a table without events in one file."""
+"""A row is a block of records, one line or file that could not be read, the number of records of a
+table without events in one file, or a sample of operations."""
 
 Row = dict[str, Any]
-SeriesNames = tuple[str, ...]
-"""The kind, name and dimensions of a series."""
+Names = Sequence[tuple[str, ...]]
+"""The kind, name and dimensions of each series, or the columns of each sender."""
+NAMED = ("series", "sender")
+"""The columns that are indexes into lists of names."""
 Batches = Iterator[pa.RecordBatch]
 Work = Callable[[Batches], Batches]
 
@@ -95,34 +97,38 @@ def in_task(work: Work) -> Work:
     return working
 
 
-def packed(records: Any, series: Iterable[SeriesNames], groups: Any) -> Iterator[tuple[int, Row]]:
+def packed(records: Any, names: Sequence[Iterable[Any]], groups: Any) -> Iterator[tuple[int, Row]]:
     """Packs the records of each group into blocks, in the order of the groups' numbers.
 
-    ``records`` has the columns of ``RECORD``; their ``series`` are indexes into ``series``.
+    ``records`` has the columns of ``RECORD``; those in ``NAMED`` are indexes into ``names``.
     ``groups`` has the number of each record's group.
     """
     order = np.argsort(groups, kind="stable")
-    records, groups, series = records.take(order), groups[order], list(series)
+    records, groups = records.take(order), groups[order]
+    lists = dict(zip(NAMED, map(list, names), strict=True))
     for start, end in pairwise([*starts(groups), len(groups)]):
         for first in range(start, end, BLOCK_RECORDS):
             block = records[first : min(first + BLOCK_RECORDS, end)]
-            used, block["series"] = np.unique(block["series"], return_inverse=True)
-            names = json.dumps([series[number] for number in used])
-            row = {"records": len(block), "series": names, "block": block.tobytes()}
+            used = []
+            for column, of_column in lists.items():
+                numbers, block[column] = np.unique(block[column], return_inverse=True)
+                used.append([of_column[number] for number in numbers])
+            row = {"records": len(block), "names": json.dumps(used), "block": block.tobytes()}
             yield int(groups[start]), row
 
 
-def joined(blocks: Iterable[Sequence[Any]]) -> tuple[list[SeriesNames], Any]:
-    """Returns the series and the records of blocks. ``blocks`` has the columns series and block."""
-    series = Numbered()
+def joined(blocks: Iterable[Sequence[Any]]) -> tuple[Sequence[Names], Any]:
+    """Returns the names and the records of blocks. ``blocks`` has the columns names and block."""
+    found = [Numbered() for _ in NAMED]
     lists, packs = zip(*blocks, strict=True)
     records = concatenated(packs)
     end = 0
     for names, block in zip(lists, packs, strict=True):
         start, end = end, end + len(block) // RECORD.itemsize
-        numbers = np.array([series[tuple(each)] for each in json.loads(names)])
-        records["series"][start:end] = numbers[records["series"][start:end]]
-    return list(series), records
+        for column, known, of_block in zip(NAMED, found, json.loads(names), strict=True):
+            numbers = np.array([known[tuple(each)] for each in of_block])
+            records[column][start:end] = numbers[records[column][start:end]]
+    return [list(known) for known in found], records
 
 
 def concatenated(parts: Iterable[Any]) -> Any:

@@ -23,11 +23,10 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute
-from msgspec import Meta, Raw
+from msgspec import Meta
 from pandas.util import hash_array
 
 from shared.sampling.diagnostic_export import (
-    DELIVERY_COLUMNS,
     DURATION,
     KEY_COLUMNS,
     KINDS,
@@ -41,15 +40,15 @@ from shared.sampling.diagnostic_export import (
     unknown_columns,
 )
 from shared.sampling.fields import NO_OPERATION, rate_percent
-from shared.sampling.model import Ignored, Quarantined, Reason, Record
+from shared.sampling.model import Ignored, Quarantined, Reason, Record, RecordKind
 from shared.sampling.records import TEXT_MAX, parts_of, plausible, read_line
+from shared.sampling.series import UNKNOWN_AGE, Shape, hours_until
 from shared.sampling.weights import weigh
-from spark_jobs.model import ROLE, Shape, hours_until
+from spark_jobs.model import ROLE
 from spark_jobs.read.blocks import (
     AGE_MAX,
     RECORD,
     SCHEMA,
-    UNKNOWN_AGE,
     Numbered,
     Row,
     batches,
@@ -57,6 +56,7 @@ from spark_jobs.read.blocks import (
     packed,
 )
 from spark_jobs.read.files import SourceFile
+from spark_jobs.read.operations import OperationSamples
 
 LATE_AFTER = timedelta(hours=1)
 """A record is late if it is older than this when the hour of its file begins."""
@@ -68,37 +68,37 @@ STAMP = r"^(19[89]|2\d\d)\d-\d\d-\d\dT\d\d:[0-5]\d:[0-5]\d(\.\d{1,7})?Z$"
 quarters of an hour, so the time in UTC without its seconds is enough to compute the local date and
 the hour."""
 MINUTE_LENGTH = 16
+NEAR_MINUTES = 5
+"""Records so near midnight may share their operation with records of another date."""
 UNDECIDED, IGNORED = -1, -2
 """Values in place of the number of a series. UNDECIDED: the reference must read the line. IGNORED:
 the table of the line contains no events."""
 EVENTS, TRACES, METRICS = "AppEvents", "AppTraces", "AppMetrics"
 EMPTY: dict[str, Any] = {}
-NO_VALUE = Raw()
+LOOKED_AT = 20
+"""Undocumented columns are searched for in about so many plain lines of a piece."""
 COLUMNS_MAX = 100
-"""The most columns that a decoder adds. Lines with still other columns are read singly."""
+"""The most unknown columns that are named."""
 pc: Any = pyarrow.compute
 """Type checkers do not know its functions: they are generated."""
-NEAR = 100
-"""The distance in lines up to which a copy is beside the record that it repeats."""
 
 Number = Annotated[int, Meta(ge=-(1 << 53), le=1 << 53)] | float | None
 Text = str | None
 Value = bool | Annotated[int, Meta(ge=-(1 << 53), le=1 << 53)] | float | str | None
 
 
-class Line(msgspec.Struct, gc=False, omit_defaults=True, forbid_unknown_fields=True):
-    """A plain line. Its fields are the most frequent columns, in the order of the export, which
-    makes decoding fastest. A decoder adds others when it first sees them.
+class Columns(msgspec.Struct, gc=False, omit_defaults=True):
+    """The most frequent columns of a plain line, in the order of the export, which makes decoding
+    fastest.
     """
 
     time: Text = None
-    resourceId: Raw = NO_VALUE  # noqa: N815
     Type: str = ""
     AppRoleInstance: Text = None
     AppRoleName: Text = None
+    AppVersion: Text = None
     ClientIP: Text = None
     ClientType: Text = None
-    _BilledSize: Raw = NO_VALUE
     OperationName: Text = None
     OperationId: Text = None
     ParentId: Text = None
@@ -117,81 +117,38 @@ class Line(msgspec.Struct, gc=False, omit_defaults=True, forbid_unknown_fields=T
     """A row of a query has a text here."""
 
 
-MORE_KEY_COLUMNS = [name for name in KEY_COLUMNS if name not in Line.__struct_fields__]
-"""In this order they follow the fields of Line, whichever of them a decoder knows."""
-
-
-def _line_of(columns: Sequence[str]) -> tuple[type[Line], dict[str, str]]:
-    """Returns a Line with more columns. Those that do not count for the key have fields of other
-    names, which the dictionary maps to the names of the columns.
-    """
-    keys = [name for name in MORE_KEY_COLUMNS if name in columns]
-    others = [name for name in columns if name not in keys]
-    names = {f"other_{number}": name for number, name in enumerate(others)}
-    fields = [(name, Value, None) for name in keys] + [(name, Raw, NO_VALUE) for name in names]
-    found = msgspec.defstruct("Line", fields, bases=(Line,), rename=names, gc=False)
-    return cast("type[Line]", found), names
-
-
-FULL_LINE, _ = _line_of(MORE_KEY_COLUMNS)
+Line = cast(
+    "type[Columns]",
+    msgspec.defstruct(
+        "Line",
+        [(name, Value, None) for name in KEY_COLUMNS if name not in Columns.__struct_fields__],
+        bases=(Columns,),
+        gc=False,
+    ),
+)
+"""With all columns that count for the key. msgspec skips all others."""
+decode = msgspec.json.Decoder(Line).decode
 encode = msgspec.msgpack.Encoder(order="deterministic").encode
 
 
-class _Decoder:
-    """Decodes plain lines. It adds columns to those of ``Line`` when it first sees them."""
+def _decoded(text: bytes) -> Iterator[tuple[bytes, Columns | None]]:
+    """Yields the texts of lines with the decoded lines; None for those that are not plain.
 
-    def __init__(self) -> None:
-        self.unknown: dict[str, SourceFile] = {}
-        """Columns that are not documented, and the file in which each was found first."""
-        self._decode = msgspec.json.Decoder(Line).decode
-        self._columns = list[str]()
-        self._others: dict[str, str] = {}
-        """The added columns that do not count for the key, by their fields."""
-
-    def lines(self, file: SourceFile, text: bytes) -> Iterator[tuple[bytes, Line | None]]:
-        """Yields the texts of lines with the decoded lines; None for those that are not plain.
-
-        A decoded line should be dropped before the next one, which then takes its memory: this is
-        a third faster.
-        """
+    A decoded line should be dropped before the next one, which then takes its memory: this is a
+    third faster.
+    """
+    try:
+        is_utf8 = text.isascii() or text.decode() != ""
+    except UnicodeDecodeError:
+        is_utf8 = False
+    for raw in text.split(b"\n"):
+        line: Columns | None
         try:
-            is_utf8 = text.isascii() or text.decode() != ""
-        except UnicodeDecodeError:
-            is_utf8 = False
-        for raw in text.split(b"\n"):
-            line: Line | None = None
-            try:
-                # msgspec does not check the encoding of fields that it skips, but decode() does.
-                line = self._decode(raw if is_utf8 else raw.decode())
-            except msgspec.ValidationError:
-                line = self._with_more_columns(raw)
-            except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-                pass
-            if line is not None and self._others:
-                self._forget(line, file)
-            yield raw, line
-
-    def _with_more_columns(self, raw: bytes) -> Line | None:
-        """Adds the columns of a line, and decodes it. Returns None if it is not plain."""
-        try:
-            found = msgspec.json.decode(raw.decode(), type=dict[str, Raw])
-            new = set(found).difference(Line.__struct_fields__, self._columns)
-            if not new or len(self._columns) + len(new) > COLUMNS_MAX:
-                return None
-            self._columns += sorted(new)
-            line_type, self._others = _line_of(self._columns)
-            self._decode = msgspec.json.Decoder(line_type).decode
-            return self._decode(raw)
+            # msgspec does not check the encoding of fields that it skips, but decode() does.
+            line = decode(raw if is_utf8 else raw.decode())
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            return None
-
-    def _forget(self, line: Line, file: SourceFile) -> None:
-        """Removes the columns from a line that do not count for its key."""
-        for field, name in self._others.items():
-            if getattr(line, field, NO_VALUE) is not NO_VALUE:
-                setattr(line, field, NO_VALUE)
-                if line.Type in KINDS and name not in DELIVERY_COLUMNS:
-                    self.unknown.setdefault(name, file)
+            line = None
+        yield raw, line
 
 
 def batches_of(
@@ -218,8 +175,10 @@ class _Reader:
     def __init__(self, shape: Shape) -> None:
         self._shape = shape
         self._zone = ZoneInfo(shape.time_zone)
-        self._decoder = _Decoder()
-        self._series = Numbered()
+        self._unknown: dict[str, SourceFile] = {}
+        """Columns that are not documented, and the file in which each was found first."""
+        self._series, self._senders = Numbered(), Numbered()
+        self._samples = OperationSamples()
         self._days = Numbered()
         """Pairs of a blob date and an event date."""
         self._records: list[Any] = []
@@ -243,15 +202,19 @@ class _Reader:
         yield from self._bad
         for (file, table), count in self._other_tables.items():
             yield {**_notice(file, Reason.OTHER_TABLE, table, ""), "records": count}
-        for name, file in self._decoder.unknown.items():
+        for name, file in self._unknown.items():
             detail = "is not a documented column"
             yield _notice(file, Reason.UNKNOWN_COLUMN, sendable(name[:TEXT_MAX]), detail)
         if not self._records:
             return
         days, numbers = list(self._days), np.concatenate(self._of_days)
-        for number, block in packed(concatenated(self._records), self._series, numbers):
+        names = self._series, self._senders
+        for number, block in packed(concatenated(self._records), names, numbers):
             blob_date, event_date = days[number]
             yield {"blob_date": blob_date, "event_date": event_date, **block}
+        for number, sdk, text in self._samples.rows():
+            row = dict(zip(("blob_date", "event_date"), days[number], strict=True))
+            yield {**row, "reason": str(Reason.OPERATIONS), "field": sdk, "text": text}
 
     def _add_lines(self, file: SourceFile, text: bytes) -> list[bytes]:
         """Adds the records of plain lines. Returns the texts of the lines that are not plain."""
@@ -259,7 +222,7 @@ class _Reader:
         groups = Numbered()
         others, raws = list[bytes](), list[bytes]()
         stamps, numbers, operations, values, contents = [], [], [], [], []
-        for raw, line in self._decoder.lines(file, text):
+        for raw, line in _decoded(text):
             if line is None:
                 others.append(raw)
                 continue
@@ -272,17 +235,22 @@ class _Reader:
             contents.append(_content(line, stamp))
         if not raws:
             return others
-        days, hours = self._times(stamps, file)
-        of_groups = np.array([self._series_and_weight(group) for group in groups])
-        series, weights, trusted, exact = of_groups[np.array(numbers)].T
+        for raw in raws[:: 1 + len(raws) // LOOKED_AT]:
+            self._note_columns(json.loads(raw), file)
+        days, hours, near = self._times(stamps, file)
+        of_groups = np.array([self._of_group(group) for group in groups])
+        series, sender, stated, weights, trusted, exact = of_groups[np.array(numbers)].T
         plain = (series >= 0) & (days >= 0)
         self._add(
             file,
             plain,
             days,
             operations,
+            stated,
             hour=hours,
+            near=near,
             series=series,
+            sender=sender,
             k=weights,
             trusted=trusted,
             exact=exact,
@@ -291,14 +259,16 @@ class _Reader:
         )
         if (ignored := series == IGNORED).any():
             tables = [table for table, *_ in groups]
-            counts = Counter(tables[number] for number in np.array(numbers)[ignored].tolist())
-            self._add_others(file, counts)
+            found = np.array(numbers)[ignored].tolist()
+            self._other_tables.update((file, tables[number]) for number in found)
         undecided = np.flatnonzero(~plain & ~ignored).tolist()
         return others + [raws[number] for number in undecided]
 
-    def _series_and_weight(self, group: tuple[Any, ...]) -> tuple[int, float, bool, bool]:
-        """Returns the number of the series, the weight, and whether it is trusted and exact."""
-        table, name, items, rate, sdk_version, *dims = group
+    def _of_group(self, group: tuple[Any, ...]) -> tuple[float, ...]:
+        """Returns the numbers of the series and of the sender, the stated and the used weight, and
+        whether that is trusted and exact.
+        """
+        table, name, items, rate, sdk_version, instance, version, *dims = group
         weight = weigh(
             None if items is None else float(items),
             rate_percent({SAMPLE_RATE: rate}, SAMPLE_RATE),
@@ -308,29 +278,31 @@ class _Reader:
             series = self._series[str(KINDS[table]), name or "", *dims]
         else:
             series = IGNORED if table in OTHER_TABLES else UNDECIDED
-        return series, weight.value, weight.trusted, weight.exact
+        sender = self._senders[instance or "", sdk_version or "", version or ""]
+        return series, sender, items or 1, weight.value, weight.trusted, weight.exact
 
-    def _times(self, texts: Sequence[str], file: SourceFile) -> tuple[Any, Any]:
-        """Returns two arrays: the number of each line's day (negative if its time is bad), and the
-        hours from 1970 to its time."""
+    def _times(self, texts: Sequence[str], file: SourceFile) -> tuple[Any, Any, Any]:
+        """Returns three arrays: the number of each line's day (negative if its time is bad), the
+        hours from 1970 to its time, and whether that is near midnight."""
         stamps = pa.array(texts, pa.string())
         minutes = pc.utf8_slice_codeunits(stamps, 0, MINUTE_LENGTH).dictionary_encode()
         found, received = minutes.dictionary.to_pylist(), file.received
         of_minutes = [self._minute(each, file.blob_date, received) for each in found]
-        days, hours = np.array(of_minutes)[minutes.indices.to_numpy()].T
+        days, hours, near = np.array(of_minutes)[minutes.indices.to_numpy()].T
         plain = pc.match_substring_regex(stamps, STAMP).to_numpy(zero_copy_only=False)
-        return np.where(plain, days, -1), hours
+        return np.where(plain, days, -1), hours, near
 
-    def _minute(self, minute: str, blob_date: str, received: date | None) -> tuple[int, int]:
+    def _minute(self, text: str, blob_date: str, received: date | None) -> tuple[int, int, bool]:
         try:
-            time = datetime.fromisoformat(f"{minute}:00+00:00")
+            time = datetime.fromisoformat(f"{text}:00+00:00")
         except ValueError:
-            return -1, 0
-        known = plausible(time, received)
-        return (self._day(time, blob_date), hours_until(time)) if known else (-1, 0)
+            return -1, 0, False
+        return self._moment(time, blob_date) if plausible(time, received) else (-1, 0, False)
 
-    def _day(self, time: datetime, blob_date: str) -> int:
-        return self._days[blob_date, time.astimezone(self._zone).date().isoformat()]
+    def _moment(self, time: datetime, blob_date: str) -> tuple[int, int, bool]:
+        local = time.astimezone(self._zone)
+        near = not NEAR_MINUTES <= 60 * local.hour + local.minute < 24 * 60 - NEAR_MINUTES
+        return self._days[blob_date, local.date().isoformat()], hours_until(time), near
 
     def _read_singly(self, file: SourceFile, raw: bytes) -> Iterator[tuple[Record, bytes]]:
         """Yields the records that the reference reads from a line. Each comes with the content that
@@ -340,7 +312,7 @@ class _Reader:
         for outcome in outcomes:
             if isinstance(outcome, Quarantined):
                 self._add_bad(file, outcome)
-        self._add_others(file, Counter(o.table for o in outcomes if isinstance(o, Ignored)))
+        self._other_tables.update((file, o.table) for o in outcomes if isinstance(o, Ignored))
         if any(isinstance(outcome, Record) for outcome in outcomes):
             parts = parts_of(json.loads(raw.decode("utf-8-sig")))
             for part, outcome in zip(parts, outcomes, strict=True):
@@ -350,22 +322,20 @@ class _Reader:
 
     def _note(self, part: Any, record: Record, file: SourceFile) -> None:
         """Notes the columns of a record that are unknown, and its value if it cannot be read."""
-        unknown = self._decoder.unknown
-        for name in sorted(unknown_columns(part)) if len(unknown) < COLUMNS_MAX else ():
-            unknown.setdefault(name, file)
+        self._note_columns(part, file)
         if error := record.error_of(self._shape.measurement):
             told = str(error), json.dumps(part)[:TEXT_MAX], error.field
             self._add_bad(file, Quarantined(Reason.BAD_VALUE, *told))
+
+    def _note_columns(self, part: Any, file: SourceFile) -> None:
+        for name in sorted(unknown_columns(part)) if len(self._unknown) < COLUMNS_MAX else ():
+            self._unknown.setdefault(name, file)
 
     def _add_bad(self, file: SourceFile, line: Quarantined) -> None:
         names = ("reason", "field", "detail", "text")
         texts = {name: sendable(getattr(line, name)) for name in names}
         self._bad.append({"blob_date": file.blob_date, "file": file.path, **texts})
         self.held_bytes += BAD_LINE_BYTES
-
-    def _add_others(self, file: SourceFile, tables: Counter[str]) -> None:
-        for table, count in tables.items():
-            self._other_tables[file, table] += count
 
     def _add_records(self, file: SourceFile, records: Sequence[tuple[Record, bytes]]) -> None:
         """Adds records that the reference has read.
@@ -377,13 +347,18 @@ class _Reader:
         found, contents = zip(*records, strict=True)
         keys = np.array([int(record.key[:16], 16) for record in found], np.uint64)
         measurement = self._shape.measurement
+        moments = [self._moment(record.time, file.blob_date) for record in found]
+        days, hours, near = np.array(moments).T
         self._add(
             file,
             np.ones(len(found), np.bool_),
-            np.array([self._day(record.time, file.blob_date) for record in found]),
+            days,
             [sendable(record.operation_id) for record in found],
-            hour=[hours_until(record.time) for record in found],
+            np.array([record.item_count for record in found]),
+            hour=hours,
+            near=near,
             series=[self._series_of(record) for record in found],
+            sender=[self._senders[tuple(map(sendable, record.sender))] for record in found],
             k=[record.weight.value for record in found],
             trusted=[record.weight.trusted for record in found],
             exact=[record.weight.exact for record in found],
@@ -399,12 +374,18 @@ class _Reader:
         return self._series[tuple(map(sendable, (str(record.kind), record.name, *dims)))]
 
     def _add(
-        self, file: SourceFile, plain: Any, days: Any, operations: Sequence[str], **columns: Any
+        self,
+        file: SourceFile,
+        plain: Any,
+        days: Any,
+        operations: Sequence[str],
+        stated: Any,
+        **columns: Any,
     ) -> None:
         records = np.empty(len(days), RECORD)
         for name, values in columns.items():
             records[name] = values
-        none = [not operation.strip(NO_OPERATION) for operation in operations]
+        none = np.array([not operation.strip(NO_OPERATION) for operation in operations])
         records["unit"] = np.where(none, records["key"], _hashed(operations))
         if hour := file.hour:
             records["late"] = records["hour"] < hours_until(hour - LATE_AFTER)
@@ -412,10 +393,24 @@ class _Reader:
             records["age"] = np.clip(ages, 0, AGE_MAX)
         else:
             records["late"], records["age"] = False, UNKNOWN_AGE
-        records["beside"] = _beside(records["key"])
         self._records.append(records.compress(plain))
         self._of_days.append(days[plain])
         self.held_bytes += self._records[-1].nbytes
+        ids = np.array(operations, object)[plain]
+        self._sample(self._records[-1], days[plain], ids, stated[plain])
+
+    def _sample(self, records: Any, days: Any, ids: Any, stated: Any) -> None:
+        """Adds the operations of records to samples. Metrics are not sampled."""
+        events = np.array([kind != RecordKind.METRIC for kind, *_ in self._series])
+        chosen = records["unit"] != records["key"]
+        chosen[chosen] = events[records["series"][chosen]]
+        versions = Numbered()
+        of_senders = np.array([versions[sdk] for _, sdk, _ in self._senders])
+        codes = days[chosen] * len(versions) + of_senders[records["sender"][chosen]]
+        found, which = np.unique(codes.astype(np.int64), return_inverse=True)
+        names = list(versions)
+        groups = [(code // len(names), names[code % len(names)]) for code in found.tolist()]
+        self._samples.add(groups, which, records["unit"][chosen], ids[chosen], stated[chosen])
 
 
 def sendable(text: str) -> str:
@@ -423,15 +418,13 @@ def sendable(text: str) -> str:
     return text.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
-def _content(line: Line, stamp: str) -> bytes:
+def _content(line: Columns, stamp: str) -> bytes:
     """The bytes from which the key of a line is computed.
 
-    Brings the time of the line into the form of ``key_columns``, and clears the columns that are
-    added on delivery.
+    Brings the time of the line into the form of ``key_columns``.
     """
     line.time = stamp.rstrip(TIME_ENDING)
     line.TimeGenerated = None
-    line.resourceId = line._BilledSize = NO_VALUE
     return encode(line)
 
 
@@ -441,13 +434,13 @@ def _plain_content(part: Any) -> bytes:
         if part.get("Type") not in KINDS:
             return b""
         time_column, _ = time_of(part)
-        return encode(msgspec.convert(key_columns(part, time_column), FULL_LINE))
+        return encode(msgspec.convert(key_columns(part, time_column), Line))
     except (msgspec.ValidationError, UnicodeEncodeError):  # the latter for lone surrogates
         return b""
 
 
-def _group_of(line: Line, dimensions: Sequence[str]) -> tuple[Any, ...]:
-    """Returns the values that determine a line's series and weight.
+def _group_of(line: Columns, dimensions: Sequence[str]) -> tuple[Any, ...]:
+    """Returns the values that determine a line's series, sender and weight.
 
     Lines with the same values form a group. A piece of text has few groups.
     """
@@ -455,21 +448,22 @@ def _group_of(line: Line, dimensions: Sequence[str]) -> tuple[Any, ...]:
     name = _template(line, properties) if line.Type == TRACES else line.Name
     if line.Type == METRICS:
         name = properties.get(METRIC_ID) or name
-    group = line.Type, name, line.ItemCount, properties.get(SAMPLE_RATE), line.SDKVersion
+    weight = line.ItemCount, properties.get(SAMPLE_RATE), line.SDKVersion
+    group = line.Type, name, *weight, line.AppRoleInstance, line.AppVersion
     if not dimensions:
         return group
     dims = [(line.AppRoleName if d == ROLE else properties.get(d)) or "" for d in dimensions]
     return *group, *dims
 
 
-def _template(line: Line, properties: Mapping[str, Text]) -> str:
+def _template(line: Columns, properties: Mapping[str, Text]) -> str:
     """The name of a trace is its message template, so that messages with different values count as
     one event.
     """
     return next(filter(None, map(properties.get, TEMPLATES)), "") or line.Message or ""
 
 
-def _value(line: Line, measurement: str) -> float | None:
+def _value(line: Columns, measurement: str) -> float | None:
     """The value of the measurement. A custom measurement named DurationMs takes precedence over the
     field DurationMs of the line.
     """
@@ -487,16 +481,3 @@ def _hashed(texts: Sequence[str | bytes]) -> Any:
 def _notice(file: SourceFile, reason: Reason, field: str, detail: str) -> Row:
     row = {"blob_date": file.blob_date, "file": file.path, "reason": str(reason)}
     return {**row, "field": field, "detail": detail, "text": ""}
-
-
-def _beside(keys: Any) -> Any:
-    """Returns for each record of consecutive lines whether it repeats one of the lines just before
-    it, alone. A retried export repeats lines as a block, all at the same distance.
-    """
-    order = np.argsort(keys, kind="stable")
-    later, again = order[1:], keys[order[1:]] == keys[order[:-1]]
-    distance = np.zeros(len(keys) + 2, np.int64)
-    distance[1 + later[again]] = (later - order[:-1])[again]
-    same = distance[1:] == distance[:-1]
-    blocks = (distance[1:-1] > 1) & (same[:-1] | same[1:])
-    return (distance[1:-1] > 0) & (distance[1:-1] <= NEAR) & ~blocks

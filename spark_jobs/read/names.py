@@ -4,21 +4,21 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import islice
 
+from shared.sampling.forms import HEAD_BYTES
 from shared.sampling.model import Record, RecordKind
 from shared.sampling.records import read_lines
 from spark_jobs.model import ROLE
 from spark_jobs.read.files import Chunk, SourceFile
-from spark_jobs.read.sources import ClusterFiles, Source, pieces_of
+from spark_jobs.read.sources import ClusterFiles, Source, pieces_of_chunks
 
 MEASUREMENT = "--measurement"
-FILES, LINES_OF_FILE = 20, 100
+FILES, LINES_MAX = 20, 2_000
 NAMES_MAX = 10
 
 
 def names_in(source: Source, files: Sequence[SourceFile], option: str) -> str:
-    """Returns which measurements or dimensions occur in the first lines of some files."""
+    """Returns which measurements or dimensions occur at the beginning of some files."""
     records = list(_some(source, files))
     if option.startswith(MEASUREMENT):
         return there_are(name for record in records for name in record.measurements)
@@ -37,20 +37,15 @@ def there_are(names: Iterable[str]) -> str:
 
 
 def _some(source: Source, files: Sequence[SourceFile]) -> Iterator[Record]:
-    some = files[:: -(-len(files) // FILES)]
-    for outcome in read_lines(_lines(source, some)):
+    for outcome in read_lines(_lines(source, files[:: -(-len(files) // FILES)])):
         if isinstance(outcome, Record) and outcome.kind is not RecordKind.METRIC:
             yield outcome
 
 
 def _lines(source: Source, files: Sequence[SourceFile]) -> Iterator[bytes]:
     if isinstance(source, ClusterFiles):
-        rows = source.lines(files).limit(FILES * LINES_OF_FILE).collect()
-        yield from (bytes(row.line) for row in rows)
+        yield from (bytes(row.line) for row in source.lines(files).limit(LINES_MAX).collect())
         return
-    for file in files:
-        pieces = pieces_of(source, Chunk(file, 0, file.size_bytes))
-        lines = (
-            line for piece in pieces if isinstance(piece, bytes) for line in piece.split(b"\n")
-        )
-        yield from islice(lines, LINES_OF_FILE)
+    chunks = [Chunk(file, 0, min(file.size_bytes, HEAD_BYTES)) for file in files]
+    for _, piece in pieces_of_chunks(source, chunks):
+        yield from piece.split(b"\n") if isinstance(piece, bytes) else ()

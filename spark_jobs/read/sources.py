@@ -13,10 +13,11 @@ from socket import gethostname
 from typing import TYPE_CHECKING, TypeAlias
 from urllib.parse import unquote, urlsplit
 
+from shared.sampling.control import BadControl, Controls, controls_of
+from shared.sampling.forms import EMPTY_GZIP, HEAD_BYTES, in_lines, is_document, other_form
 from shared.sampling.records import DAMAGED
 from spark_jobs.errors import JobError, first_line
 from spark_jobs.read.files import Chunk, SourceFile
-from spark_jobs.read.forms import EMPTY_GZIP, HEAD_BYTES, in_lines, is_document, other_form
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -27,6 +28,9 @@ if TYPE_CHECKING:
 Files: TypeAlias = "LocalFiles | AzureBlobs | SeveralFiles"
 """A source whose files tasks read themselves."""
 Source: TypeAlias = "Files | ClusterFiles"
+AZURE = ("abfs", "abfss", "wasb", "wasbs")
+OWN = ("file", "http", "https")
+"""The schemes of inputs that the job opens itself."""
 Pieces = Iterator[tuple[SourceFile, bytes | str]]
 """A text in place of a piece says why the file cannot be read."""
 READ_BYTES = 4 << 20
@@ -97,7 +101,7 @@ class SeveralFiles:
 
 @dataclass(frozen=True, slots=True)
 class ClusterFiles:
-    """Files that Spark opens with its own connectors, such as abfss:// on a cluster. Spark lists,
+    """Files that Spark opens with the credentials of its cluster, such as abfss://. Spark lists,
     splits, decompresses and reads them; tasks get lines instead of ranges of bytes.
     """
 
@@ -120,13 +124,9 @@ class ClusterFiles:
 
     def lines(self, files: Sequence[SourceFile]) -> DataFrame:
         """Returns columns path, which is encoded as a URL, and line, which is binary."""
-        from pyspark.sql import functions as F
-
         read = self.spark.read.option("lineSep", "\n").option("recursiveFileLookup", "true")
         text = read.text([file.path for file in files])
-        return text.select(
-            F.col("_metadata.file_path").alias("path"), F.col("value").cast("binary").alias("line")
-        )
+        return text.selectExpr("_metadata.file_path as path", "cast(value as binary) as line")
 
 
 def cluster_file(url: str, size_bytes: int, inputs: Iterable[str]) -> SourceFile:
@@ -143,8 +143,7 @@ def source_of(
     locations: Sequence[str], spark: Callable[[], SparkSession], connection_string: str = ""
 ) -> Source:
     """Returns the source of all ``--input``. Raises JobError."""
-    schemes = [urlsplit(each).scheme if "://" in each else "file" for each in locations]
-    by_spark = [scheme not in ("file", "http", "https") for scheme in schemes]
+    by_spark = [scheme_of(each) not in OWN for each in locations]
     if all(by_spark):
         return ClusterFiles(spark(), locations)
     if any(by_spark):
@@ -157,12 +156,34 @@ def source_of(
     return sources[0] if len(sources) == 1 else SeveralFiles(sources)
 
 
-def files_of(location: str, connection_string: str) -> LocalFiles | AzureBlobs:
-    if not location.startswith(("http://", "https://")):
-        return LocalFiles(local_path("--input", location))
-    from spark_jobs.azure_blobs import AzureBlobs
+def scheme_of(location: str) -> str:
+    return urlsplit(location).scheme if "://" in location else "file"
 
-    return AzureBlobs(location, connection_string)
+
+def files_of(location: str, connection_string: str) -> LocalFiles | AzureBlobs:
+    scheme = scheme_of(location)
+    if scheme == "file":
+        return LocalFiles(local_path("--input", location))
+    if scheme not in (*OWN, *AZURE):
+        raise JobError(
+            f"--input {location}: must be a folder, or blobs at https:// or abfss://"
+            " CONTAINER@ACCOUNT.dfs.core.windows.net/PREFIX"
+        )
+    from spark_jobs.azure_blobs import AzureBlobs, https_of
+
+    return AzureBlobs(https_of(location) if scheme in AZURE else location, connection_string)
+
+
+def read_controls(location: str, connection_string: str = "") -> Controls:
+    """Reads a control series from a local file or a blob. Raises JobError."""
+    try:
+        source = files_of(location, connection_string)
+        files = source.files()
+        if len(files) != 1:
+            raise JobError("is not one file; name one")
+        return controls_of(source.read(files[0].path, 0, files[0].size_bytes).decode())
+    except (JobError, BadControl, UnicodeDecodeError) as error:
+        raise JobError(f"--control {location}: {error}") from error
 
 
 def local_path(option: str, location: str) -> str:
@@ -196,8 +217,12 @@ def pieces_of_tasks(
     """Yields pieces of a task's chunks. Spark sends each task only its number."""
     for batch in numbers:
         for number in batch.column(0).to_pylist():
-            for chunk in tasks[number]:
-                yield from ((chunk.file, piece) for piece in pieces_of(source, chunk))
+            yield from pieces_of_chunks(source, tasks[number])
+
+
+def pieces_of_chunks(source: Files, chunks: Iterable[Chunk]) -> Pieces:
+    for chunk in chunks:
+        yield from ((chunk.file, piece) for piece in pieces_of(source, chunk))
 
 
 def pieces_of(source: Files, chunk: Chunk) -> Iterator[bytes | str]:

@@ -10,27 +10,20 @@ files and tasks the records came from.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict
 from functools import partial
-from itertools import groupby, starmap
+from itertools import groupby
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 
-from shared.sampling.estimates import NAMES, Sums, sums_of
-from spark_jobs.model import DaySums, HourSums, Series, Totals
-from spark_jobs.read.blocks import (
-    RECORD,
-    UNKNOWN_AGE,
-    Batches,
-    batches,
-    in_task,
-    joined,
-    packed,
-    starts,
-)
+from shared.sampling.estimates import NAMES
+from shared.sampling.kept_ids import WeightsSeen
+from shared.sampling.operations import Counts, DayOperations, bounded, decoded, encoded
+from shared.sampling.series import UNKNOWN_AGE, HourSums, Totals, rows_of, totals_of
+from spark_jobs.read.blocks import RECORD, Batches, batches, in_task, joined, packed, starts
+from spark_jobs.sums.operations import operation_counts
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -46,7 +39,7 @@ parts, so this number limits the tasks of a date and the memory of the driver.
 """
 JOINED_BLOCKS = 16
 """The number of blocks that are divided together: so many that the pieces do not become tiny."""
-COUNTS = ("records", "duplicates", "late", "doubtful", "exact", "valued", "beside")
+COUNTS = ("records", "duplicates", "late", "doubtful", "exact", "valued", "repaired")
 AGES = 8
 """More than there are ages."""
 HOUR = {"hour": pa.int32(), "records": pa.int64(), "weight_sum": pa.float64(), "age": pa.int32()}
@@ -55,7 +48,7 @@ DIVIDED = pa.schema(
         "event_date": pa.string(),
         "part": pa.int32(),
         "bucket": pa.int32(),
-        "series": pa.string(),
+        "names": pa.string(),
         "block": pa.binary(),
     }
 )
@@ -69,16 +62,24 @@ SUMS = pa.schema(
         "dims": pa.list_(pa.string()),
         **{name: pa.int64() if name in COUNTS else pa.float64() for name in NAMES},
         "hours": pa.list_(pa.struct(HOUR)),
+        "operations": pa.string(),
     }
 )
-"""A row for each series in a part of a date, with the hours and ages that have records."""
+"""A row for each series in a part of a date, with the hours and ages that have records, and one for
+the operations of the part."""
 
 Columns = dict[str, Any]
 Row = Mapping[str, Any]
+Factors = Mapping[str, Mapping[str, float]]
+"""By event date and SDKVersion, the number by which the weights of records that state no rate must
+be multiplied. It is NaN if their weights are wrong and the number is not known.
+"""
 
 
-def sums_by_part(blocks: DataFrame, records: Mapping[str, int], tasks: int) -> DataFrame:
-    """Returns rows of ``SUMS``. ``blocks`` has the columns event_date, series and block;
+def sums_by_part(
+    blocks: DataFrame, records: Mapping[str, int], tasks: int, factors: Factors
+) -> DataFrame:
+    """Returns rows of ``SUMS``. ``blocks`` has the columns event_date, names and block;
     ``records`` has the number of records of each event date.
     """
     from pyspark.sql.pandas.types import from_arrow_schema
@@ -87,7 +88,8 @@ def sums_by_part(blocks: DataFrame, records: Mapping[str, int], tasks: int) -> D
     moved = blocks.mapInArrow(divide, from_arrow_schema(DIVIDED))
     met = moved.repartition(tasks, "event_date", "part")
     ordered = met.sortWithinPartitions("event_date", "part", "bucket")
-    return ordered.mapInArrow(in_task(sums_of_blocks), from_arrow_schema(SUMS))
+    work = in_task(partial(sums_of_blocks, factors=factors))
+    return ordered.mapInArrow(work, from_arrow_schema(SUMS))
 
 
 def bucket_counts(records: Mapping[str, int]) -> Mapping[str, int]:
@@ -96,7 +98,7 @@ def bucket_counts(records: Mapping[str, int]) -> Mapping[str, int]:
 
 
 def divided(blocks: Iterable[pa.RecordBatch], buckets: Mapping[str, int]) -> Batches:
-    """Divides blocks into those of buckets: turns the columns event_date, series and block into
+    """Divides blocks into those of buckets: turns the columns event_date, names and block into
     those of ``DIVIDED``. ``buckets`` has the number of buckets of each event date.
     """
     for batch in blocks:
@@ -107,10 +109,10 @@ def divided(blocks: Iterable[pa.RecordBatch], buckets: Mapping[str, int]) -> Bat
 
 def _divided(rows: Iterable[Sequence[Any]], buckets: Mapping[str, int]) -> Iterator[dict[str, Any]]:
     for event_date, of_date in groupby(rows, itemgetter(0)):
-        series, found = joined(row[1:] for row in of_date)
+        names, found = joined(row[1:] for row in of_date)
         count = buckets[event_date]
         groups = (found["unit"] % count).astype(np.min_scalar_type(count))
-        for bucket, block in packed(found, series, groups):
+        for bucket, block in packed(found, names, groups):
             yield {"event_date": event_date, "part": bucket % PARTS, "bucket": bucket, **block}
 
 
@@ -120,28 +122,46 @@ def _rows(batches: Iterable[pa.RecordBatch]) -> Iterator[Sequence[Any]]:
             yield [value.as_py() for value in row]
 
 
-def sums_of_blocks(blocks: Iterable[pa.RecordBatch]) -> Batches:
+def sums_of_blocks(blocks: Iterable[pa.RecordBatch], factors: Factors) -> Batches:
     """Adds up whole parts: turns rows of ``DIVIDED``, ordered by date, part and bucket, into rows
     of ``SUMS``. Yields only one batch, because Spark needs about a millisecond for each batch.
     """
-    rows = [
-        {"part": part, **row}
-        for (event_date, part), of_part in groupby(_rows(blocks), itemgetter(0, 1))
-        for row in rows_of(totals_of(_of_buckets(event_date, of_part)))
-    ]
+    rows = list[Row]()
+    for (event_date, part), of_part in groupby(_rows(blocks), itemgetter(0, 1)):
+        operations = Counts()
+        found = _of_buckets(event_date, of_part, factors.get(event_date, {}), operations)
+        rows += [{"part": part, **row} for row in rows_of(totals_of(found))]
+        rows.append({"part": part, "date": event_date, "operations": encoded(operations)})
     if rows:
         yield pa.RecordBatch.from_pylist(rows, schema=SUMS)
 
 
-def _of_buckets(event_date: str, rows: Iterable[Sequence[Any]]) -> Iterator[Row]:
-    """Yields a row for each series of each bucket, in the order of the buckets."""
+def _of_buckets(
+    event_date: str, rows: Iterable[Sequence[Any]], factors: Mapping[str, float], operations: Counts
+) -> Iterator[Row]:
+    """Yields a row for each series of each bucket, in the order of the buckets. Adds the operations
+    of all buckets to ``operations``.
+    """
     for _, of_bucket in groupby(rows, itemgetter(2)):
-        names, found = joined(row[3:] for row in of_bucket)
+        (series, senders), found = joined(row[3:] for row in of_bucket)
+        records = _without_copies(found)
+        operations.update(operation_counts(records, series, senders))
+        _repair(records, np.array([factors.get(sdk, 0.0) for _, sdk, _ in senders]))
         with np.errstate(over="ignore", invalid="ignore"):  # measurements may be of any size
-            sums = _sums(_without_copies(found), len(names))
-        for (kind, event, *dims), *values in zip(names, *sums.values(), strict=True):
+            sums = _sums(records, len(series))
+        for (kind, event, *dims), *values in zip(series, *sums.values(), strict=True):
             row = dict(zip(sums, values, strict=True))
             yield {"date": event_date, "kind": kind, "event": event, "dims": dims, **row}
+
+
+def _repair(records: Columns, factors: Any) -> None:
+    """Corrects the weights that the ids of operations prove or refute, by the number of the
+    sender. Records that state their rate are right."""
+    factor = np.where(records["exact"], 0.0, factors[records["sender"]])
+    known = factor > 0
+    records["k"] = np.where(known, records["k"] * factor, records["k"])
+    records["trusted"] = (records["trusted"] | known) & ~np.isnan(factor)
+    records["repaired"] = known & (factor != 1)
 
 
 def _without_copies(found: Any) -> Columns:
@@ -159,15 +179,15 @@ def _without_copies(found: Any) -> Columns:
     rows = {name: column[order] for name, column in rows.items()}
     first = starts(*[rows[name] for name in ("key", "hour", "series", "unit")])
     return {
-        **{name: rows[name][first] for name in ("unit", "series", "hour")},
+        **{name: rows[name][first] for name in ("key", "unit", "series", "sender", "hour")},
         "k": np.maximum.reduceat(rows["k"], first),
         "x": np.fmax.reduceat(rows["x"], first),
         "trusted": np.logical_and.reduceat(rows["trusted"], first),
         "exact": np.logical_and.reduceat(rows["exact"], first),
         "late": np.logical_and.reduceat(rows["late"], first),
+        "near": rows["near"][first],
         "age": np.minimum.reduceat(rows["age"], first),
         "copies": np.diff(first, append=len(order)) - 1,
-        "beside": np.add.reduceat(rows["beside"], first, dtype=np.int64),
     }
 
 
@@ -190,7 +210,7 @@ def _sums(records: Columns, count: int) -> dict[str, list[Any]]:
         "doubtful": total(~records["trusted"]).astype(np.int64),
         "exact": total(records["exact"]).astype(np.int64),
         "valued": total(valued).astype(np.int64),
-        "beside": total(records["beside"]).astype(np.int64),
+        "repaired": total(records["repaired"]).astype(np.int64),
         "raw_sum": total(x),
         "weight_sum": total(k),
         "weight_square_sum": total(k * k),
@@ -246,25 +266,22 @@ def _by_hour(series: Any, hour: Any, age: Any, k: Any, count: int) -> list[list[
     return rows
 
 
-def rows_of(totals: Totals) -> Iterator[Row]:
-    """Yields a row for each date and series."""
-    for (date, series), (sums, hours) in totals.items():
-        names = {"date": date, "kind": series.kind, "event": series.event, "dims": series.dims}
-        yield {**names, **asdict(sums), "hours": hours}
+def factors_of(weights: Mapping[str, Mapping[str, WeightsSeen]]) -> Factors:
+    return {day: DayOperations(weights=of_day).factors for day, of_day in weights.items()}
 
 
-def totals_of(rows: Iterable[Row]) -> Totals:
-    """Adds up the rows of each date and series in the given order."""
-    days: dict[tuple[str, Series], tuple[Sums, dict[tuple[int, int], HourSums]]] = {}
-    for row in rows:
-        key = row["date"], Series(row["kind"], row["event"], tuple(row["dims"]))
-        sums, hours = days.get(key, (None, {}))
-        days[key] = (sums.merge(sums_of(row)) if sums else sums_of(row)), hours
-        for hour, records, weight_sum, age in starmap(HourSums, row["hours"]):
-            at = hour, UNKNOWN_AGE if age is None else age
-            _, before, weight_before, _ = hours.get(at, (hour, 0, 0.0, age))
-            hours[at] = HourSums(hour, before + records, weight_before + weight_sum, age)
-    return {
-        key: DaySums(sums, [each for _, each in sorted(hours.items())])
-        for key, (sums, hours) in sorted(days.items(), key=itemgetter(0))
+def added(
+    rows: Iterable[Row], weights: Mapping[str, Mapping[str, WeightsSeen]]
+) -> tuple[Totals, dict[str, DayOperations]]:
+    """Adds up rows of ``SUMS``, in whatever order they come."""
+    series, counts = list[Row](), dict[str, Counts]()
+    for row in sorted(rows, key=itemgetter("part")):
+        if row["operations"] is None:
+            series.append(row)
+        else:
+            counts.setdefault(row["date"], Counts()).update(decoded(row["operations"]))
+    operations = {
+        day: DayOperations(bounded(of_day), weights.get(day, {}))
+        for day, of_day in sorted(counts.items())
     }
+    return totals_of(series), operations

@@ -202,6 +202,8 @@ def test_an_import_from_the_users_own_shared_says_whose_name_it_is(
         (["autoscaler", "validate"], "local"),
         (["autoscaler", "backtest", "sample"], "backtest"),
         (["autoscaler", "event-trends"], "spark"),
+        (["python", "-m", "spark_jobs.event_trends"], "spark"),
+        (["python", "-m", "spark_jobs.check"], "spark"),
         (["python", "-m", "shared"], "local"),
         (["python", "-m", "backtest"], "backtest"),
         (["python", "-m", "local"], "local"),

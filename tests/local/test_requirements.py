@@ -32,9 +32,10 @@ INSTALLED = {
 """What each lock file is made of."""
 
 COMMANDS = ["shared/cli", "shared/__main__.py"]
+IDS = ["shared/sampling/id_scores.py", "shared/sampling/kept_ids.py"]
 IMPORTING = {
     "app": (["function_app.py", "scaling_rules.py", "shared"], ["app", *OPTIONAL], []),
-    "job": (["spark_jobs"], ["spark"], []),
+    "job": (["spark_jobs", *IDS], ["spark"], []),
     "backtest": (["backtest"], ["backtest"], ["app"]),
     "local": (["local", *COMMANDS], ["local", "amqp"], ["app", "host"]),
 }
@@ -121,10 +122,10 @@ def imported(paths: list[str]) -> Iterator[tuple[str, str]]:
 
 
 def modules(path: Path) -> list[Path]:
-    """The Python files there. The commands are not part of the app."""
+    """The Python files there. The commands and what only the job imports are no part of the app."""
     files = path.rglob("*.py") if path.is_dir() else [path]
-    commands = {ROOT / each for each in COMMANDS}
-    return [file for file in files if path in commands or not commands & {file, *file.parents}]
+    others = {ROOT / each for each in (*COMMANDS, *IDS)}
+    return [file for file in files if path in others or not others & {file, *file.parents}]
 
 
 def package_of(module: str) -> str:

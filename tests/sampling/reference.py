@@ -66,3 +66,17 @@ def share_of(levels: Mapping[float, float]) -> float:
         adjusted += weight * levels[weight]
         variance += (1 / before - 1 / weight) * adjusted * adjusted
     return variance
+
+
+def hash_score(operation_id: str) -> float:
+    """The score of Application Insights: hash = 33 · hash + character, from 5381 on, as a signed
+    number of 32 bits whose absolute value is divided by the largest one. An id of fewer than 8
+    characters is doubled until it has them.
+    """
+    text = operation_id
+    while 0 < len(text) < 8:
+        text += text
+    value = 5381
+    for character in text:
+        value = (value * 33 + ord(character)) % 2**32
+    return min(value, 2**32 - value, (2**31 - 1)) / (2**31 - 1)

@@ -8,8 +8,9 @@ from collections.abc import Callable
 
 import pytest
 
-from shared.sampling.id_scores import INT_MAX, hash_score, scores_of
+from shared.sampling.id_scores import INT_MAX, hash_scores, scores_of
 from shared.sampling.kept_ids import EdgeKind, Weights, edge_of, weights_seen
+from tests.sampling.reference import hash_score
 
 Score = Callable[[str], float]
 TRACE_ID = "0af7651916cd43dd8448eb211c80319c"
@@ -28,11 +29,13 @@ TRACE_ID = "0af7651916cd43dd8448eb211c80319c"
 )
 def test_the_score_is_the_absolute_hash_of_32_bits(operation_id: str, signed_hash: int) -> None:
     assert hash_score(operation_id) == abs(signed_hash) / INT_MAX
+    assert hash_scores([operation_id, "other"])[0] == hash_score(operation_id)
 
 
 def test_only_trace_ids_have_the_scores_of_ratio_samplers() -> None:
-    assert len(scores_of("|short.1")) == 2
-    scores = scores_of("0" * 15 + "1" + "8" + "0" * 15)
+    assert len(scores_of(["|short.1"])) == 2
+    found = scores_of(["0" * 15 + "1" + "8" + "0" * 15])
+    scores = {name: each[0] for name, each in found.items()}
     assert scores["last 8 bytes"] == 0.5
     assert scores["last 8 bytes, signed"] == 1.0
     assert scores["first 8 bytes"] == 2**-63

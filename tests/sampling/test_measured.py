@@ -17,13 +17,13 @@ from bench.made_up_series import Measured
 from shared.sampling.comparison import Day
 from shared.sampling.estimates import Sums
 from shared.sampling.measured import combined, judge_measured
+from shared.sampling.series import BlobDate, DaySums, Series, Shape
 from shared.sampling.trend_rows import Trend, trend_of, trend_row
+from shared.sampling.trends import TrendInputs, trends_of
 from shared.sampling.verdict import Verdict, VerdictKind, judge_all
 from shared.trends.nightly.trend_news import trend_conditions, trend_notices
 from shared.web import panels
-from spark_jobs.model import BlobDate, DaySums, Series, Shape
-from spark_jobs.report.pictures import pictures
-from spark_jobs.report.trends import TrendInputs, trends_of
+from spark_jobs.publish.pictures import pictures
 from tests.builders import trend_from_json
 
 START = date(2017, 1, 2)
@@ -264,17 +264,6 @@ def test_dates_in_another_format_are_not_compared_with_the_present_ones() -> Non
     trend = last_trend(trends(0.3, formats=formats))
     assert (trend.count_verdict, trend.sum_verdict) == ("uncertain", "uncertain")
     assert "counted by another key" in trend.reason
-
-
-@pytest.mark.parametrize(
-    ("duplicates", "beside", "warned"),
-    [(200, 150, True), (200, 90, False), (3, 3, False), (0, 0, False)],
-)
-def test_many_copies_beside_their_records_are_warned_about(
-    duplicates: int, beside: int, warned: bool
-) -> None:
-    trend = last_trend(trends(1.0, duplicates=duplicates, beside=beside))
-    assert any("may be other events" in text for text in trend.warnings) == warned
 
 
 def test_rows_without_the_two_separate_verdicts_can_still_be_read() -> None:

@@ -87,23 +87,6 @@ def test_requests_dependencies_traces_and_metrics_are_read() -> None:
     )
 
 
-def test_records_of_the_classic_export_are_read() -> None:
-    event, request, dependency, trace, metric = sample("classic_export.json")
-    assert isinstance(event, Record)
-    assert isinstance(request, Record)
-    assert event.name == "PointsReceived"
-    assert event.operation_id == "fCOhCdCnZ9I="
-    assert event.weight.value == pytest.approx(100 / 30)
-    assert event.measurements == {"PointCount": 12.5, "Size": 2}
-    assert event.properties == {"tenant": "t3", "plan": "free"}
-    assert request.measurements["DurationMs"] == pytest.approx(104.6804)
-    assert isinstance(dependency, Record)
-    assert dependency.weight.value == 2
-    assert isinstance(trace, Record)
-    assert trace.name == "Order 917 placed"
-    assert metric == Ignored("metric")
-
-
 def test_a_bad_record_in_the_body_of_an_event_does_not_affect_the_others() -> None:
     good, drifted, foreign, number = sample("event_hub.json")
     assert good == sample("app_events.json")[0]
@@ -345,7 +328,6 @@ OTEL, CLASSIC = "py3.11:otel1.25.0:ext1.0", "aspnet5c:2.20.0"
         (1, None, "lf_py3.11:OTel1.25:ext1.6", 1, WeightSource.UNSTATED),
         (5, None, "py3.9.18:oc0.11.3:ext1.1.13", 5, WeightSource.ITEM_COUNT),
         (1, None, "", 1, WeightSource.UNSTATED),  # the collector writes no version
-        (1, None, None, 1, WeightSource.ITEM_COUNT),  # the format has no version
         (1, None, "docker:octo1", 1, WeightSource.ITEM_COUNT),
         (8, 50, CLASSIC, 8, WeightSource.CONFLICT),
         (3, 10, CLASSIC, 10, WeightSource.CONFLICT),
@@ -356,7 +338,7 @@ OTEL, CLASSIC = "py3.11:otel1.25.0:ext1.0", "aspnet5c:2.20.0"
 def test_the_weight_follows_from_item_count_sampling_rate_and_sdk(
     item_count: float | None,
     rate: float | None,
-    sdk: str | None,
+    sdk: str,
     value: float,
     source: WeightSource,
 ) -> None:

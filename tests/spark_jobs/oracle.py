@@ -12,7 +12,8 @@ from zoneinfo import ZoneInfo
 from shared.sampling.estimates import Sums
 from shared.sampling.model import Quarantined, Record
 from shared.sampling.records import read_line
-from spark_jobs.model import ROLE, Shape
+from shared.sampling.series import Shape
+from spark_jobs.model import ROLE
 from spark_jobs.read.files import SourceFile
 from spark_jobs.read.lines import LATE_AFTER, sendable
 from tests.sampling.reference import Item, figures

@@ -23,7 +23,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from shared.sampling.id_scores import hash_score
+from tests.sampling.reference import hash_score
 
 START = datetime(2026, 11, 1, tzinfo=UTC)
 INSTANCES = ("web-0", "web-1", "web-2", "web-3")

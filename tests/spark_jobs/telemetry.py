@@ -4,24 +4,22 @@ from __future__ import annotations
 
 import gzip
 import json
-from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import date
-from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
 from shared.sampling.model import NOTICES
+from shared.sampling.series import Shape, Totals
 from spark_jobs.engine import Engine
 from spark_jobs.job import Done, Request, run_job
-from spark_jobs.model import Shape, Totals
 from spark_jobs.publish.stores import LocalStore
 from spark_jobs.read.files import Chunk
 from spark_jobs.read.lines import batches_of
-from spark_jobs.read.sources import LocalFiles, pieces_of
-from spark_jobs.sums.totals import DIVIDED, bucket_counts, divided, sums_of_blocks, totals_of
+from spark_jobs.read.sources import LocalFiles, pieces_of_chunks
+from spark_jobs.sums.alone import added_up
 
 TODAY = date(2017, 7, 1)
 FOLDER = "insights-logs-appevents/resourceId=/SUBSCRIPTIONS/S/COMPONENTS/C"
@@ -90,22 +88,11 @@ def batches_of_task(
     source: LocalFiles, chunks: Sequence[Chunk], shape: Shape
 ) -> Iterator[pa.RecordBatch]:
     """Returns what a task reads from its chunks, without Spark."""
-    pieces = ((chunk.file, piece) for chunk in chunks for piece in pieces_of(source, chunk))
-    return batches_of(pieces, shape)
+    return batches_of(pieces_of_chunks(source, chunks), shape)
 
 
 def total_of(batches: Sequence[pa.RecordBatch]) -> tuple[Totals, int]:
     """Adds up what tasks have read. Returns totals, and the number of quarantined lines."""
-    good = [batch.filter(batch.column("reason").is_null()) for batch in batches]
-    counts = Counter[str]()
-    for row in (row for batch in good for row in batch.to_pylist()):
-        counts[row["event_date"]] += row["records"]
-    blocks = [batch.select(["event_date", "series", "block"]) for batch in good]
-    moved = pa.Table.from_batches(divided(blocks, bucket_counts(counts)), DIVIDED)
-    ordered = moved.sort_by([(name, "ascending") for name in ("event_date", "part", "bucket")])
-    rows = [row for sums in sums_of_blocks(ordered.to_batches()) for row in sums.to_pylist()]
-    for row in rows:  # Spark's rows have tuples here
-        row["hours"] = [tuple(hour.values()) for hour in row["hours"]]
-    reasons = (reason for batch in batches for reason in batch.column("reason").to_pylist())
-    quarantined = sum(reason is not None and reason not in NOTICES for reason in reasons)
-    return totals_of(sorted(rows, key=itemgetter("part"))), quarantined
+    found = added_up(batches)
+    bad = {key: n for key, n in found.complaints.items() if key[0] not in NOTICES}
+    return found.totals, sum(bad.values())

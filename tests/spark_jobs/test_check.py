@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import subprocess
 import sys
@@ -10,9 +11,12 @@ from pathlib import Path
 
 import pytest
 
+from shared.sampling.series import Shape
 from spark_jobs import check
-from spark_jobs.read.ids import unsampled_dates
-from spark_jobs.read.sources import LocalFiles
+from spark_jobs.read.files import Chunk
+from spark_jobs.read.lines import batches_of
+from spark_jobs.read.sources import LocalFiles, pieces_of_chunks
+from spark_jobs.sums.alone import added_up
 from tests.spark_jobs.sdk_exports import FAMILIES, write_export
 
 ROOT = Path(__file__).parents[2]
@@ -53,7 +57,7 @@ def test_the_page_names_the_event_that_is_incomplete_and_the_instance(
     lost = capsys.readouterr().out.partition("Events\n")[2].strip().splitlines()
     assert len(lost) == 1, lost
     assert lost[0].startswith(
-        "2026-11-04 OrderConfirmed: only AppRoleInstance web-3; events lost: of 500 kept"
+        "2026-11-04 OrderConfirmed: events lost: only AppRoleInstance web-3: of 500 kept"
     )
 
 
@@ -89,22 +93,37 @@ def test_a_folder_without_telemetry_is_an_error(
     assert told in capsys.readouterr().err
 
 
+def factors(folder: Path) -> dict[str, dict[str, float]]:
+    """By date and SDKVersion."""
+    source = LocalFiles(str(folder))
+    chunks = [Chunk(file, 0, file.size_bytes) for file in source.files()]
+    found = added_up(batches_of(pieces_of_chunks(source, chunks), Shape()))
+    return {day: dict(each.factors) for day, each in found.operations.items()}
+
+
 @pytest.mark.parametrize("name", FAMILIES)
-def test_the_job_trusts_a_sender_only_if_its_ids_show_that_it_drops_nothing(
+def test_weights_are_trusted_or_corrected_where_the_ids_show_the_rate(
     name: str, tmp_path: Path
 ) -> None:
     write_export(tmp_path, FAMILIES[name], days=2)
-    source = LocalFiles(str(tmp_path))
-    expected = {"2026-11-01", "2026-11-02"} if "unsampled" in name else set()
-    assert unsampled_dates(source, source.files()) == expected
+    by_date = factors(tmp_path)
+    assert list(by_date) == ["2026-11-01", "2026-11-02"]
+    for of_date in by_date.values():
+        match name:
+            case "OpenTelemetry for .NET":
+                assert of_date[FAMILIES[name].sdk_version] == pytest.approx(4.9, rel=0.02)
+            case "OpenTelemetry for .NET, rate-limited":
+                assert math.isnan(of_date[FAMILIES[name].sdk_version])
+            case "OpenTelemetry for Python, unsampled":
+                assert of_date == {FAMILIES[name].sdk_version: 1.0}
+            case _:
+                assert of_date == {}
 
 
 @pytest.mark.parametrize(
     "sdk_version", ["", "py3.9:oc0.11", "otelc-0.104", "py3.11.9:otel1.28.2:ext1.0.0b34"]
 )
-def test_a_date_is_not_trusted_for_one_sender_that_proves_it_beside_another(
-    sdk_version: str, tmp_path: Path
-) -> None:
+def test_one_sender_does_not_prove_the_weights_of_another(sdk_version: str, tmp_path: Path) -> None:
     """Neither collectors nor OpenCensus prove anything by ids, nor does a sampler that hides it."""
     unsampled = FAMILIES["OpenTelemetry for Python, unsampled"]
     write_export(tmp_path / "a", unsampled, days=1)
@@ -112,8 +131,9 @@ def test_a_date_is_not_trusted_for_one_sender_that_proves_it_beside_another(
         unsampled, sdk_version=sdk_version, rates=(0.2 if "otel1" in sdk_version else 1.0,)
     )
     write_export(tmp_path / "b", hidden, days=1)
-    source = LocalFiles(str(tmp_path))
-    assert unsampled_dates(source, source.files()) == set()
+    ((_, of_date),) = factors(tmp_path).items()
+    assert of_date.pop(unsampled.sdk_version) == 1.0
+    assert all(factor > 1 for factor in of_date.values())
 
 
 def test_a_missing_folder_is_an_error(capsys: pytest.CaptureFixture[str]) -> None:

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from bench.telemetry import write_export
+from shared.sampling.series import Shape
 from spark_jobs.engine import Engine
-from spark_jobs.model import Shape
 from tests.spark_jobs.hostile import hostile_files
 from tests.spark_jobs.standalone import Cluster, Job, can_mount, wait_for
 from tests.spark_jobs.telemetry import compute
@@ -119,7 +119,7 @@ def test_a_cluster_publishes_the_bytes_of_one_machine_from_relative_paths(
     compute(Engine(classic_session), small.folder / "in", tmp_path / "out", shape=SHAPE)
     succeeded(small.job(cluster, "smoke"))
     expected, found = published(tmp_path / "out"), published(small.folder / "smoke")
-    for name in ("sums.jsonl", "trends.jsonl", "000000001.json"):
+    for name in ("sums.jsonl", "operations.jsonl", "trends.jsonl", "000000001.json"):
         assert found[name] == expected[name]
 
 

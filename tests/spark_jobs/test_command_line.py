@@ -20,17 +20,17 @@ from azure.storage.blob import BlobServiceClient
 from shared.autoscaling import Observation, SeasonalFloor, Threshold
 from shared.autoscaling.declaring import Throughput
 from shared.autoscaling.store.rows import profile_of
+from shared.sampling.series import Shape
 from shared.sampling.trend_rows import trend_of
 from shared.values.measurements import WeekProfile
 from spark_jobs import azure_blobs, event_trends
 from spark_jobs.engine import Engine
 from spark_jobs.errors import JobError
 from spark_jobs.job import Request, run_job
-from spark_jobs.model import Shape
 from spark_jobs.options import parse
 from spark_jobs.publish.stores import LocalStore
-from spark_jobs.read.sources import ClusterFiles, LocalFiles, source_of
-from spark_jobs.report.control import read_controls
+from spark_jobs.read.names import names_in
+from spark_jobs.read.sources import ClusterFiles, LocalFiles, read_controls, source_of
 from tests.autoscaling.policies.test_single_metrics import seeing
 from tests.spark_jobs.telemetry import FOLDER, event, pack, put
 
@@ -143,7 +143,7 @@ def test_a_bad_control_is_an_error_that_names_file_and_line(
         "--input", "x", "--control", str(control), tmp_path=tmp_path, capsys=capsys
     )
     assert code == 1
-    assert f"--control {control}, line 2: {told}" in error
+    assert f"--control {control}: line 2: {told}" in error
 
 
 METRIC = {
@@ -166,17 +166,17 @@ METRIC = {
 }
 
 
-def test_a_platform_metric_is_a_control(tmp_path: Path, each_spark: SparkSession) -> None:
+def test_a_platform_metric_is_a_control(tmp_path: Path) -> None:
     """``az monitor metrics list`` prints null for an interval without a figure."""
     file = tmp_path / "control.json"
     file.write_text(json.dumps(METRIC, indent=2))
     for location in (str(file), file.as_uri()):
-        assert read_controls(location, lambda: each_spark) == {"": {"2017-05-15": 7.0}}
+        assert read_controls(location) == {"": {"2017-05-15": 7.0}}
     file.write_text(json.dumps({"value": []}))
     with pytest.raises(JobError, match="holds 0 metrics; ask for one"):
-        read_controls(str(file), lambda: each_spark)
-    with pytest.raises(JobError, match=r"--control file:///nowhere\.csv: .*not exist"):
-        read_controls("file:///nowhere.csv", lambda: each_spark)
+        read_controls(str(file))
+    with pytest.raises(JobError, match=r"--control file:///nowhere\.csv: .*No such file"):
+        read_controls("file:///nowhere.csv")
 
 
 def test_lines_that_cannot_be_read_are_reported_with_file_and_field(
@@ -293,8 +293,9 @@ def test_inputs_that_spark_opens_belong_together_and_to_no_others(
     )
     assert set(done.manifest.entries) == {"2017-05-15"}
     assert [trend.event for trend in done.trends] == ["2026-11-25/events", "2026-11-25/metrics"]
-    both = [f"abfss://{name}@a.dfs.core.windows.net" for name in "em"]
-    assert source_of(both, lambda: spark) == ClusterFiles(spark, both)
+    for scheme in ("abfss", "abfs", "wasbs", "hdfs", "s3a", "gs", "dbfs"):
+        both = [f"{scheme}://{name}@a.dfs.core.windows.net" for name in "em"]
+        assert source_of(both, lambda: spark) == ClusterFiles(spark, both)
     with pytest.raises(JobError, match="is opened by Spark and cannot be read together with /in"):
         source_of(["abfss://c@a.dfs.core.windows.net", "/in"], lambda: spark)
 
@@ -429,6 +430,7 @@ def test_spark_reads_an_input_that_only_it_reaches(
     done = run_job(source, store, Engine(each_spark), Request(Shape("Amount"), "run", TODAY))
     figures = [(t.date, t.records, t.duplicates_removed, t.quarantined) for t in done.trends]
     assert figures == [("2017-05-15", 1, 2, 1), ("2017-05-16", 1, 0, 0)]
+    assert names_in(source, source.files(), "--measurement Amout") == "there are Amount"
     with pytest.raises(JobError, match="does not exist"):
         ClusterFiles(each_spark, [(tmp_path / "none").as_uri()]).files()
 

@@ -14,9 +14,10 @@ from pyspark import TaskContext, cloudpickle
 
 from shared.sampling.estimates import Sums
 from shared.sampling.model import WITHOUT_LINE
+from shared.sampling.series import Shape, Totals
 from spark_jobs import engine as engine_module
 from spark_jobs.engine import Engine
-from spark_jobs.model import Extracted, Shape, Totals
+from spark_jobs.model import Extracted
 from spark_jobs.publish.stores import LocalStore
 from spark_jobs.read import files, lines
 from spark_jobs.read.sources import LocalFiles
@@ -55,26 +56,25 @@ def test_the_engine_computes_what_the_oracle_computes(
     records = counted(found)
     read = {day for day, blob_date in found.blob_dates.items() if blob_date.records}
     quarantined = sum(blob_date.quarantined for blob_date in found.blob_dates.values())
-    assert_right(tmp_path / "in", shape, engine.total({partials: read}, records), quarantined)
+    assert_right(tmp_path / "in", shape, engine.total({partials: read}, records)[0], quarantined)
     assert_quarantined(tmp_path / "quarantine", found)
     again, some = (tmp_path / "again").as_uri(), sorted(read)[::2]
     engine.extract(
         source, [f for f in source.files() if f.blob_date in some], shape, again, f"{quarantine}2"
     )
     of_two_runs = {again: some, partials: read.difference(some)}
-    assert_right(tmp_path / "in", shape, engine.total(of_two_runs, records), quarantined)
+    assert_right(tmp_path / "in", shape, engine.total(of_two_runs, records)[0], quarantined)
 
 
 def test_records_of_tables_without_events_are_counted_and_not_quarantined(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    """In plain lines, in bodies, and in the classic export."""
+    """In plain lines, and in bodies."""
     views = [event("2017-05-15T09:00:00", Type="AppPageViews", OperationId=str(n)) for n in "ab"]
     odd = event("2017-05-15T09:00:00", Type="AppPageViews", ItemCount="many")
     body = f'{{"records": [{views[0]}, {event("2017-05-15T09:00:00", Type="AppExceptions")}]}}'
-    classic = json.dumps({"view": [{}], "context": {}})
     good = event("2017-05-15T09:00:00")
-    put(tmp_path / "in", "2017-05-15", [*views, odd, body, f"[{views[1]}]", classic, good])
+    put(tmp_path / "in", "2017-05-15", [*views, odd, body, f"[{views[1]}]", good])
     source = LocalFiles(str(tmp_path / "in"))
     folders = [(tmp_path / name).as_uri() for name in ("partials", "quarantine")]
     found = Engine(spark).extract(source, source.files(), Shape(), *folders)
@@ -82,7 +82,6 @@ def test_records_of_tables_without_events_are_counted_and_not_quarantined(
     assert told == [
         ("other_table", "AppPageViews", 5),
         ("other_table", "AppExceptions", 1),
-        ("other_table", "view", 1),
     ]
     assert [(day.quarantined, day.records) for day in found.blob_dates.values()] == [
         (0, {"2017-05-15": 1})
@@ -160,7 +159,7 @@ def test_functions_of_tasks_need_no_module_of_the_driver(monkeypatch: pytest.Mon
     sent: Any = Sent()
     monkeypatch.setattr(engine_module, "cores", lambda _: 2)
     Engine(sent).rows(LocalFiles("in"), [files.SourceFile("in/a.json", 9)], Shape(), "marker")
-    totals.sums_by_part(sent, {"2017-05-15": 9}, 2)
+    totals.sums_by_part(sent, {"2017-05-15": 9}, 2, {})
     program = (
         "import pickle, sys; sys.modules.update(dict.fromkeys(['spark_jobs.engine',"
         " 'spark_jobs.session', 'spark_jobs.job']));"

@@ -11,13 +11,12 @@ from typing import Any
 import pytest
 
 from shared.sampling.profile import UsualWeek
+from shared.sampling.series import UNDATED, BlobDate, Shape, Totals, totals_of
 from shared.sampling.trend_rows import Trend
-from spark_jobs.model import BlobDate, Shape, Totals
-from spark_jobs.read.files import UNDATED, SourceFile
+from shared.sampling.trends import TrendInputs, trends_of
+from shared.sampling.usual_week import usual_week
+from spark_jobs.read.files import SourceFile
 from spark_jobs.read.lines import batches_of
-from spark_jobs.report.tables import usual_week
-from spark_jobs.report.trends import TrendInputs, trends_of
-from spark_jobs.sums.totals import totals_of
 from tests.spark_jobs.telemetry import event, total_of
 
 DAYS, EVENTS = 30, 240

@@ -16,10 +16,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_jobs.model import Shape
-from spark_jobs.read import files, forms, sources
+from shared.sampling import forms
+from shared.sampling.forms import is_document, other_form
+from shared.sampling.series import Shape
+from spark_jobs.read import files, sources
 from spark_jobs.read.files import Chunk, SourceFile, spread
-from spark_jobs.read.forms import is_document, other_form
 from spark_jobs.read.sources import LocalFiles, cluster_file, pieces_of
 from tests.spark_jobs.telemetry import batches_of_task, event
 

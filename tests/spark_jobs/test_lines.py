@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from shared.sampling.diagnostic_export import DELIVERY_COLUMNS, KEY_COLUMNS
 from shared.sampling.model import NOTICES
-from spark_jobs.model import Shape
+from shared.sampling.series import Shape
 from spark_jobs.read import lines
 from spark_jobs.read.blocks import joined
 from spark_jobs.read.files import SourceFile
@@ -40,7 +40,7 @@ VALUES = st.one_of(
         max_size=3,
     ),
 )
-COLUMNS = [*lines.FULL_LINE.__struct_fields__, "Unread", "IKey"]
+COLUMNS = [*lines.Line.__struct_fields__, "Unread", "IKey"]
 STAMPS = st.one_of(
     st.from_regex(lines.STAMP, fullmatch=True, alphabet=st.characters(max_codepoint=127)),
     st.sampled_from(
@@ -77,12 +77,13 @@ def records(batches: Sequence[pa.RecordBatch], keys: bool = False) -> Records:
     """Returns sorted records with date and series; NaN is a text, so that it equals itself."""
     found = []
     for row in (row for batch in batches for row in batch.to_pylist() if row["reason"] is None):
-        series, block = joined([(row["series"], row["block"])])
-        hidden = () if keys else ("key", "unit", "beside")
+        (series, senders), block = joined([(row["names"], row["block"])])
+        hidden = () if keys else ("key", "unit")
         names = [name for name in block.dtype.names or () if name not in hidden]
         for record in block:
             values = {name: record[name].item() for name in names}
             values |= {"x": repr(values["x"]), "series": series[record["series"]]}
+            values["sender"] = senders[record["sender"]]
             found.append((row["event_date"], *values.values()))
     return sorted(found)
 
@@ -99,11 +100,11 @@ def notices(batches: Sequence[pa.RecordBatch]) -> list[tuple[str, str]]:
 
 
 def by_reference(some: Sequence[bytes | str]) -> list[pa.RecordBatch]:
-    def none_is_plain(_: Any, __: Any, text: bytes) -> list[tuple[bytes, None]]:
+    def none_is_plain(text: bytes) -> list[tuple[bytes, None]]:
         return [(raw, None) for raw in text.split(b"\n")]
 
     with (
-        mock.patch.object(lines._Decoder, "lines", none_is_plain),
+        mock.patch.object(lines, "_decoded", none_is_plain),
         mock.patch.object(lines, "_plain_content", return_value=b""),
     ):
         return read(some)
@@ -192,20 +193,6 @@ def test_records_are_the_same_however_many_lines_are_read_together(
     assert (sums.records, sums.duplicates) == (9, 9)
 
 
-def test_records_with_one_number_and_different_names_are_different_records() -> None:
-    """The classic export numbers its records; the number alone is the key."""
-
-    def classic(name: str) -> str:
-        time = {"eventTime": "2017-05-15T09:30:00Z"}
-        number = {"data": {"id": "id1"}}
-        return json.dumps(
-            {"event": [{"name": name}], "internal": number, "context": {"data": time}}
-        )
-
-    totals, _ = total_of(read([classic(name) for name in "ABAB"]))
-    assert [(sums.records, sums.duplicates) for sums, _ in totals.values()] == [(1, 1), (1, 1)]
-
-
 @pytest.mark.parametrize("column", [name for name in KEY_COLUMNS if name not in GOOD])
 def test_records_that_differ_in_any_column_of_the_application_are_not_copies(column: str) -> None:
     """They are read together, singly (because a time has an offset), or in a body."""
@@ -221,7 +208,7 @@ def test_records_that_differ_in_any_column_of_the_application_are_not_copies(col
 
 @pytest.mark.parametrize("column", [*sorted(DELIVERY_COLUMNS), "AddedTomorrow", "_added", "a b"])
 def test_copies_may_differ_in_columns_that_were_added_on_delivery(column: str) -> None:
-    """A column that is not documented is named once, in whatever lines it occurs."""
+    """A column that is not documented is named once."""
     some = [json.dumps({**GOOD, column: value}) for value in ("a", 2, [3], {"b": 4}, None)]
     some += [json.dumps(GOOD), json.dumps({"records": [{**GOOD, column: 5}]})]
     batches = read([*some, json.dumps({"Type": "AppExceptions", "ProblemId": "p"})])
@@ -231,7 +218,8 @@ def test_copies_may_differ_in_columns_that_were_added_on_delivery(column: str) -
     assert notices(batches) == [("other_table", "AppExceptions"), *unknown]
 
 
-def test_lines_with_very_many_unknown_columns_are_read() -> None:
+def test_lines_with_very_many_unknown_columns_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lines, "LOOKED_AT", 1_000)
     some = [json.dumps({**GOOD, "Id": str(n), f"new{n}": n}) for n in range(300)]
     batches = read(some)
     ((sums, _),) = total_of(batches)[0].values()
@@ -247,25 +235,6 @@ def test_the_same_event_in_the_exports_of_both_rules_is_counted_once() -> None:
     as_text = {**rule, "Properties": '{"tenant": "t1"}', "time": None}
     ((sums, _),) = total_of(read(list(map(json.dumps, [setting, rule, as_text]))))[0].values()
     assert (sums.records, sums.duplicates) == (1, 2)
-
-
-@pytest.mark.parametrize(
-    ("some", "beside"),
-    [
-        ("aabbcdd", 3),
-        ("aaa", 2),
-        ("abacbd", 2),
-        ("abcabc", 0),
-        ("abcdabcdxx", 1),
-        ("a" + "x" * 5 + "b" * 200 + "a", 203),
-    ],
-)
-def test_copies_alone_beside_their_records_are_told_from_a_repeated_block(
-    some: str, beside: int
-) -> None:
-    records = [json.dumps({**GOOD, "Id": letter}) for letter in some]
-    ((sums, _),) = total_of(read(records))[0].values()
-    assert sums.beside == beside
 
 
 def test_a_value_that_cannot_be_read_is_told_and_its_record_counts() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from shared.sampling.trend_rows import Trend
-from spark_jobs.report.pictures import SERIES_MAX, pictures, series_to_draw, undrawn_count
+from spark_jobs.publish.pictures import SERIES_MAX, pictures, series_to_draw, undrawn_count
 
 DAY = Trend(
     date="2017-05-15",

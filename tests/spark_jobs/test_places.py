@@ -8,15 +8,15 @@ from pathlib import Path
 
 import pytest
 
+from shared.sampling import places
 from shared.sampling.baseline import MEMORY_DAYS
 from shared.sampling.estimates import Sums
+from shared.sampling.places import NAME_LENGTH_MAX, limited
+from shared.sampling.series import OTHER, BlobDate, DaySums, HourSums, Series, Shape, Totals
+from shared.sampling.trends import MIXED, TrendInputs, trends_of
 from spark_jobs.job import Request, run_job
-from spark_jobs.model import OTHER, BlobDate, DaySums, HourSums, Series, Shape, Totals
-from spark_jobs.publish.results import merged
+from spark_jobs.publish.results import Operations, merged
 from spark_jobs.publish.stores import LocalStore
-from spark_jobs.report.trends import MIXED, TrendInputs, trends_of
-from spark_jobs.sums import places
-from spark_jobs.sums.places import NAME_LENGTH_MAX, limited
 from tests.spark_jobs.test_publishing import DAY, Counting, Files
 
 FIRST = date(2026, 1, 1)
@@ -109,8 +109,8 @@ def test_events_that_were_asked_for_are_never_added_up_with_others() -> None:
 class Names(Counting):
     """An engine that finds five events in each file."""
 
-    def total(self, *_: object) -> Totals:
-        return {(DAY, Series("event", name)): sums(9) for name in "abcde"}
+    def total(self, *_: object) -> tuple[Totals, Operations]:
+        return {(DAY, Series("event", name)): sums(9) for name in "abcde"}, {}
 
 
 def test_a_run_says_how_many_series_it_added_up(tmp_path: Path) -> None:

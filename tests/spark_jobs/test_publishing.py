@@ -12,12 +12,14 @@ from pathlib import Path
 import pytest
 
 from shared.sampling.estimates import Sums
+from shared.sampling.series import BlobDate, DaySums, Series, Shape, Totals
 from shared.sampling.trend_rows import Trend
 from spark_jobs.engine import Engine, Partials
 from spark_jobs.errors import JobError
 from spark_jobs.job import Done, Request, run_job
-from spark_jobs.model import BlobDate, DaySums, Extracted, Series, Shape, Totals
+from spark_jobs.model import Extracted
 from spark_jobs.publish import publishing
+from spark_jobs.publish.results import Operations
 from spark_jobs.publish.stores import LocalStore
 from spark_jobs.read.files import SourceFile, bytes_by_date
 from spark_jobs.read.sources import LocalFiles, Source
@@ -68,7 +70,7 @@ class Counting(Engine):
             {d: BlobDate(n, {d: n} if n and readable else {}) for d, n in sizes.items()}
         )
 
-    def total(self, partials: Partials, records: Mapping[str, int]) -> Totals:
+    def total(self, partials: Partials, records: Mapping[str, int]) -> tuple[Totals, Operations]:
         if self.fail == "total":
             raise RuntimeError("out of memory")
         counts = {
@@ -76,7 +78,8 @@ class Counting(Engine):
             for folder, days in partials.items()
             for day in days
         }
-        return {(d, ORDERS): DaySums(Sums(n, valued=n, weight_sum=n)) for d, n in counts.items()}
+        found = {(d, ORDERS): DaySums(Sums(n, valued=n, weight_sum=n)) for d, n in counts.items()}
+        return found, {}
 
 
 def compute(

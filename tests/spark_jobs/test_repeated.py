@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from pyspark import TaskContext
 
+from shared.sampling.series import Shape
 from spark_jobs import engine as engine_module
 from spark_jobs.engine import Engine
-from spark_jobs.model import Shape
 from spark_jobs.read import files, lines
 from spark_jobs.read.sources import LocalFiles
 from spark_jobs.sums import totals
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 SHAPE = Shape("Amount", ("tenant",), "Australia/Adelaide")
-TABLES = ("sums.jsonl", "trends.jsonl")
+TABLES = ("sums.jsonl", "operations.jsonl", "trends.jsonl")
 LATE_DAY, LATE_HOUR = "2017-05-17", 3
 Published = dict[str, bytes]
 
@@ -129,8 +129,8 @@ Work = Callable[..., Any]
 def dying_at_first(work: Work, folder: Path, deaths: int) -> Work:
     """Wraps a task's work: its process exits at the end of the first attempt of some tasks."""
 
-    def working(*arguments: Any) -> Any:
-        yield from work(*arguments)
+    def working(*arguments: Any, **more: Any) -> Any:
+        yield from work(*arguments, **more)
         task = TaskContext.get()
         if task and task.attemptNumber() == 0 and task.partitionId() < deaths:
             (folder / f"{task.stageId()}-{task.partitionId()}").touch()

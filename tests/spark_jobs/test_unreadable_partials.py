@@ -17,12 +17,14 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from shared.sampling.estimates import Sums
+from shared.sampling.series import DaySums, Totals
 from shared.sampling.trend_rows import Trend
 from shared.sampling.unreadable import PREFIX, last_warning
 from spark_jobs import event_trends
 from spark_jobs.engine import Engine, Partials
 from spark_jobs.job import Done, Request, run_job
-from spark_jobs.model import DaySums, Extracted, Totals
+from spark_jobs.model import Extracted
+from spark_jobs.publish.results import Operations
 from spark_jobs.publish.stores import LocalStore
 from tests.spark_jobs.telemetry import compute, event, put
 from tests.spark_jobs.test_publishing import ORDERS, SHAPE, Counting, Files, counts
@@ -176,8 +178,8 @@ class ClockAhead(Counting):
         records = {"2017-05-15": 8, "2017-05-17": 1}
         return Extracted({"2017-05-15": replace(blob_date, records=records)})
 
-    def total(self, partials: Partials, records: Mapping[str, int]) -> Totals:
-        return {(day, ORDERS): DaySums(Sums(1, valued=1, weight_sum=1)) for day in records}
+    def total(self, partials: Partials, records: Mapping[str, int]) -> tuple[Totals, Operations]:
+        return {(day, ORDERS): DaySums(Sums(1, valued=1, weight_sum=1)) for day in records}, {}
 
 
 def test_a_date_with_one_unreadable_record_still_gets_its_new_totals(

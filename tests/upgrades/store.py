@@ -158,6 +158,7 @@ async def write(at: Stores) -> dict[str, Any]:
         "progress": values.PROGRESS,
         "manifest": values.MANIFEST,
         "totals": values.TOTALS,
+        "operations": values.OPERATIONS,
         "published trends": [values.TREND],
     }
     return {name: plain(value) for name, value in {**found, **_messages()}.items()}
@@ -233,7 +234,9 @@ def _messages() -> dict[str, Any]:
 
 def _publish(output: LocalStore) -> None:
     def write_results(new: Manifest, _changed: set[str], _old: str) -> None:
-        for name, content in results.files_of(values.TOTALS, [values.TREND], {}).items():
+        for name, content in results.files_of(
+            values.TOTALS, values.OPERATIONS, [values.TREND], {}
+        ).items():
             output.write(f"results/{new.results}/{name}", content)
 
     manifest = values.MANIFEST
@@ -268,7 +271,8 @@ async def read(at: Stores, sent: Mapping[str, str]) -> dict[str, Any]:
         "notification": history.records[values.NOTIFICATION.key],
         "progress": history.progress["decisions"],
         "manifest": manifest,
-        "totals": results.read(at.output, manifest.results),
+        "totals": results.read(at.output, manifest.results)[0],
+        "operations": results.read(at.output, manifest.results)[1],
         "published trends": [trend_from_json(line) for line in trends],
     }
     return {name: plain(value) for name, value in {**found, **_read_texts(sent)}.items()}

@@ -5,6 +5,7 @@ All fields that a version can write have a value that differs from their default
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 from datetime import date, timedelta
 
@@ -44,7 +45,11 @@ from shared.ingestion.model import (
 from shared.notifications.ports import SourceProgress
 from shared.notifications.selection import Notification, NotificationRecord
 from shared.sampling.estimates import NAMES, Sums
+from shared.sampling.id_scores import HASH
+from shared.sampling.kept_ids import Weights, WeightsSeen
+from shared.sampling.operations import KEPT, OF, DayOperations
 from shared.sampling.profile import UsualWeek
+from shared.sampling.series import BlobDate, DaySums, HourSums, Series, Shape
 from shared.sampling.trend_rows import Trend
 from shared.trends.datasets.processing import DatasetWork
 from shared.trends.nightly.model import Demand, Run, RunState
@@ -56,7 +61,6 @@ from shared.values.measurements import (
     Window,
 )
 from shared.values.news import News
-from spark_jobs.model import BlobDate, DaySums, HourSums, Series, Shape
 from spark_jobs.publish.publishing import Entry, Manifest
 from tests.builders import NOW, ago
 
@@ -256,8 +260,13 @@ LOSS = replace(TREND, verdict="events lost")
 SERIES = Series("AppEvents", "checkout", ("CH",))
 DAY_SUMS = DaySums(Sums(*range(1, 1 + len(NAMES))), [HourSums(492_264, 100, 330.0, 1)])
 TOTALS = {(DAY.isoformat(), SERIES): DAY_SUMS}
+EVENT = ("AppEvents", "checkout", "CH")
+SEEN = WeightsSeen(Weights.WRONG, 500, 1.0, HASH, 4.9, 4.88, 4.94, unsampled=True)
+OPERATIONS = {
+    DAY.isoformat(): DayOperations(Counter({(OF, EVENT): 9, (KEPT,): 12}), {"java:3.6.2": SEEN})
+}
 SHAPE = Shape("Amount", ("country",), "Europe/Berlin")
-READ = BlobDate(4096, {DAY.isoformat(): 101}, 1, {"09": 2}, 2, 3, True)
+READ = BlobDate(4096, {DAY.isoformat(): 101}, 1, {"09": 2}, 2, 3)
 MANIFEST = Manifest(
     1,
     SHAPE,

@@ -15,7 +15,7 @@ from shared.storage.table_requests import put_operation
 from shared.storage.tables import Table
 from shared.trends.nightly.flows.retention import delete_old_trends
 from shared.trends.store.trends import TABLE_NAME, TableTrends
-from spark_jobs.report.tables import open_tables, write_trends
+from spark_jobs.publish.tables import open_tables, write_trends
 
 DAYS = ["2026-02-27", "2026-02-28", "2026-03-01"]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection as Dates
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime, time, timedelta
 from functools import cached_property
@@ -13,14 +13,25 @@ from zoneinfo import ZoneInfo
 
 from shared.sampling.baseline import MEMORY_DAYS
 from shared.sampling.collection import Collected, arrived
+from shared.sampling.companions import CompanionVerdict, judge_days, with_companions
 from shared.sampling.comparison import DOUBTFUL_MAX, Day, day_of
 from shared.sampling.estimates import Estimate, Sums
+from shared.sampling.kept_ids import Weights
 from shared.sampling.measured import combined, judge_measured
 from shared.sampling.model import RecordKind
+from shared.sampling.operations import DayOperations, limited_to, pairs_of
+from shared.sampling.series import (
+    UNDATED,
+    UNIX_START,
+    BlobDate,
+    DaySums,
+    HourSums,
+    Series,
+    Shape,
+    Totals,
+)
 from shared.sampling.trend_rows import Trend
 from shared.sampling.verdict import CAPPED, Verdict, VerdictKind, judge_all
-from spark_jobs.model import UNIX_START, BlobDate, DaySums, HourSums, Series, Shape, Totals
-from spark_jobs.read.files import UNDATED
 
 Controls = Mapping[str, float]
 NOTHING = DaySums(Sums())
@@ -29,7 +40,7 @@ SETTLED_DAYS = 3
 telemetry that is 48 hours old.
 """
 HEAVY_SHARE = 0.1
-COPIES_SHARE = 0.01
+WEEK = timedelta(days=7)
 INCOMPLETE = "not all files of this date have been read, or the date is not over"
 MIXED = "the names that this series adds up differ from day to day"
 ALL_REQUESTS = "requests/duration"
@@ -51,6 +62,9 @@ class TrendInputs:
     unreadable: Mapping[str, str] = field(default_factory=dict)
     """Event dates with records that cannot be read again, and the format of these records."""
     trust_weights: bool = False
+    """Whether days are judged whose senders may not state their sampling."""
+    operations: Mapping[str, DayOperations] = field(default_factory=dict)
+    """By event date. Dates of earlier versions have none."""
 
     @cached_property
     def read(self) -> set[str]:
@@ -98,10 +112,6 @@ class TrendInputs:
     def last_utc_date(self, day: date) -> date:
         return max(_utc_dates(day, ZoneInfo(self.shape.time_zone)))
 
-    def trusts_weights(self, day: str) -> bool:
-        """Whether weights of senders that state no sampling rate are trusted on an event date."""
-        return self.trust_weights or self.blob_date(day).unsampled
-
     def blob_date(self, day: str) -> BlobDate:
         """What was read of the files of an event date, or of those without a date."""
         return self.blob_dates.get(day, self.blob_dates.get(UNDATED, BlobDate()))
@@ -123,6 +133,9 @@ class _Context:
     inputs: TrendInputs
     controls: Mapping[str, _Control]
     collection: Collected
+    companions: Mapping[str, Mapping[Series, CompanionVerdict]]
+    """By complete date."""
+    untold: Set[str]
 
 
 def collection_of(
@@ -154,13 +167,36 @@ def trends_of(days: Totals, inputs: TrendInputs) -> list[Trend]:
     given = {name: _Control(values) for name, values in inputs.controls.items()}
     complete, zone = map(date.fromisoformat, inputs.complete), ZoneInfo(inputs.shape.time_zone)
     collection = collection_of(days, complete, zone, inputs.ages)
-    context = _Context(inputs, {**automatic_controls(days, inputs), **given}, collection)
+    controls = {**automatic_controls(days, inputs), **given}
+    context = _Context(inputs, controls, collection, _companions(inputs), untold_dates(inputs))
     events = [series for series in by_series if series.kind != RecordKind.METRIC]
     return [
         trend
         for series in sorted(events, key=lambda s: (s.event, s.kind, s.dims))
         for trend in _of_series(series, by_series[series], context)
     ]
+
+
+def _companions(inputs: TrendInputs) -> Mapping[str, Mapping[Series, CompanionVerdict]]:
+    dates = sorted(inputs.complete & inputs.operations.keys())
+    pairs = [pairs_of(date.fromisoformat(d), inputs.operations[d].counts) for d in dates]
+    return dict(zip(dates, judge_days(pairs), strict=True))
+
+
+def untold_dates(inputs: TrendInputs) -> Set[str]:
+    """The dates on which ids do not tell the weights of a sender, such as for want of operations,
+    although they corrected them within the week before. Uncorrected, the date would look like a
+    loss.
+    """
+    corrected, found = dict[str, date](), set[str]()
+    for day in sorted(inputs.operations):
+        on = date.fromisoformat(day)
+        for sdk, seen in inputs.operations[day].weights.items():
+            if seen.is_repaired:
+                corrected[sdk] = on
+            elif seen.weights is Weights.UNKNOWN and sdk in corrected:
+                found |= {day} if on - corrected[sdk] <= WEEK else set()
+    return found
 
 
 def automatic_controls(days: Totals, inputs: TrendInputs) -> Mapping[str, _Control]:
@@ -215,7 +251,7 @@ def _of_series(series: Series, days: Mapping[str, DaySums], context: _Context) -
             figures = day_of(sums[on], day, of, control.values.get(on))
             return replace(
                 figures,
-                trusted=figures.trusted or inputs.trusts_weights(on),
+                trusted=(figures.trusted and on not in context.untold) or inputs.trust_weights,
                 excluded=on not in inputs.complete,
                 control_exported=control.exported,
                 silent=silent.get(on, ""),
@@ -230,7 +266,11 @@ def _of_series(series: Series, days: Mapping[str, DaySums], context: _Context) -
         return judge_all(list(map(seen, dates)), **rules)
 
     control = context.controls.get(series.event, context.controls[""])
-    verdicts = judged("count", control, holidays=inputs.holidays)
+    alone = judged("count", control, holidays=inputs.holidays)
+    verdicts = [
+        _by_operations(v, day, series, sums[day], context)
+        for day, v in zip(dates, alone, strict=True)
+    ]
     of_sums: Sequence[Verdict | None] = [None] * len(dates)
     if inputs.shape.measurement and any(day.valued for day in sums.values()):
         counts = {day: sums[day].count.value for day in dates}  # the control series of a sum
@@ -239,6 +279,34 @@ def _of_series(series: Series, days: Mapping[str, DaySums], context: _Context) -
         _trend(series, day, sums[day], of_count, of_sum, context)
         for day, of_count, of_sum in zip(dates, verdicts, of_sums, strict=True)
     ]
+
+
+def _by_operations(
+    verdict: Verdict, day: str, series: Series, sums: Sums, context: _Context
+) -> Verdict:
+    """The verdict on the count, combined with what the operations of the date show.
+
+    Companions say nothing about a young date if a part of it usually arrives later.
+    """
+    operations = context.inputs.operations.get(day, DayOperations())
+    seen = context.companions.get(day, {}).get(series)
+    if seen and "usually_arrived" not in verdict.evidence:
+        only = limited_to(seen.test, operations.counts) if seen.lost else ""
+        verdict = with_companions(verdict, seen, only)
+        share = {"operations_left_out": operations.left_out}
+        verdict = replace(verdict, evidence={**verdict.evidence, **share})
+    if not sums.repaired:
+        return verdict
+    wrong = {sdk: each for sdk, each in operations.weights.items() if each.is_repaired}
+    told = [
+        f"item counts of {sdk or '(no SDKVersion)'} are {wrong[sdk].told(sdk)}" for sdk in wrong
+    ]
+    figures = {
+        f"item_count_{name}": max(getattr(each, name) for each in wrong.values())
+        for name in ("factor", "low", "high")
+    }
+    reason = f"{verdict.reason}; corrected: {'; '.join(told)}"
+    return replace(verdict, reason=reason, evidence={**verdict.evidence, **figures})
 
 
 def _dates(with_records: Mapping[str, object], complete: Iterable[str]) -> list[str]:
@@ -290,6 +358,7 @@ def _trend(
         of_sum = of_sum and replace(of_sum, kind=VerdictKind.UNCERTAIN, reason=reason)
     both = combined(of_count, of_sum, inputs.shape.measurement)
     has_sum = bool(sums.valued or not sums.records)
+    doubt = inputs.operations.get(day, DayOperations()).factor_error * sums.repaired_share
     return Trend(
         date=day,
         event=series.event,
@@ -299,8 +368,8 @@ def _trend(
         records=sums.records,
         raw_sum=sums.raw_sum if has_sum else None,
         sampling_rate=sums.sampling_rate_percent,
-        **_adjusted("count", sums.count),
-        **(_adjusted("sum", sums.total) if has_sum else {}),
+        **_adjusted("count", sums.count.widened(doubt)),
+        **(_adjusted("sum", sums.total.widened(doubt)) if has_sum else {}),
         n_eff=sums.effective_records,
         weight_max=sums.weight_max,
         duplicates_removed=sums.duplicates,
@@ -312,7 +381,7 @@ def _trend(
                 sums,
                 blob_date,
                 unreadable=day in inputs.unreadable,
-                trusted=inputs.trusts_weights(day),
+                trusted=inputs.trust_weights,
             ),
             *_warnings_of_collection(date.fromisoformat(day), of_count, context.collection),
         ),
@@ -351,12 +420,6 @@ def _warnings(
         share = sums.weight_max / count
         if sums.records > 1 / HEAVY_SHARE:
             warnings.append(f"one record stands for {share:.0%} of all")
-    if sums.beside > sums.duplicates / 2 > COPIES_SHARE * sums.records / 2:
-        warnings.append(
-            f"{sums.beside} of {sums.duplicates} copies lie beside the record that they repeat, so"
-            " they may be other events: write times with fractions of a second, or a property such"
-            " as a message ID"
-        )
     unread = {
         "values of this date's files could not be read": blob_date.bad_values,
         "files of this date are damaged": blob_date.damaged,

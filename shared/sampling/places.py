@@ -11,8 +11,7 @@ from datetime import date, timedelta
 from typing import Any
 
 from shared.sampling.baseline import MEMORY_DAYS
-from spark_jobs.model import OTHER, Series, Totals
-from spark_jobs.sums.totals import Row, rows_of, totals_of
+from shared.sampling.series import OTHER, Row, Series, Totals, rows_of, totals_of
 
 SERIES_MAX = 500
 """The most series of a kind, beside those named ``(other)``."""

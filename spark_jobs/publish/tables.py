@@ -1,21 +1,14 @@
-"""Writes rows to Table Storage and to Spark's catalog, and computes the usual week that scaling
-rules read.
-"""
+"""Writes rows to Table Storage and to Spark's catalog."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
-from datetime import UTC, date, datetime, time, timedelta
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import groupby, islice
 from typing import TYPE_CHECKING, Any
-from zoneinfo import ZoneInfo
 
-from shared.sampling.profile import WEEKS, HourCount, NoProfile, UsualWeek, week_profile
 from shared.sampling.trend_rows import ALARMS, ALARMS_UNTIL, Trend, alarm_keys, trend_row
-from shared.sampling.verdict import CAPPED, LOST
+from shared.sampling.verdict import LOST
 from spark_jobs.errors import JobError, first_line
-from spark_jobs.model import UNIX_START, Totals, hours_until
-from spark_jobs.report.trends import collection_of
 
 if TYPE_CHECKING:
     from azure.data.tables import TableServiceClient
@@ -48,51 +41,6 @@ def open_tables(location: str, environ: Mapping[str, str]) -> TableServiceClient
         return TableServiceClient.from_connection_string(connection_string)
     except ValueError as error:
         raise JobError(f"--tables {location}: {error}") from error
-
-
-def usual_week(
-    totals: Totals, event: str, complete: Collection[str], time_zone: str
-) -> UsualWeek | NoProfile:
-    """Returns the usual week of an event, over all its kinds and dimensions, from the last weeks.
-    An hour without records counts as zero if it is after the event's first hour and its date is
-    complete and has telemetry of any event. Any other hour without records is unknown, and so are
-    hours in which collection had stopped.
-    """
-    items, records = dict[int, float](), dict[int, int]()
-    for (_, series), day in totals.items():
-        for hour, count, weight_sum, _ in day.hours if series.event == event else ():
-            items[hour] = items.get(hour, 0.0) + weight_sum
-            records[hour] = records.get(hour, 0) + count
-    if not items:
-        return NoProfile(time_zone, f"there are no records of {event}")
-    with_data = {date for (date, _), day in totals.items() if day.sums.records}
-    dates = {date.fromisoformat(day) for day in with_data.intersection(complete)}
-    if not dates:
-        return NoProfile(time_zone, f"no date on which {event} could have occurred is complete")
-    zone = ZoneInfo(time_zone)
-    end = datetime.combine(max(dates) + timedelta(days=1), time(), zone).astimezone(UTC)
-    first = max(min(items), hours_until(end - timedelta(weeks=WEEKS, days=1)))
-    collection = collection_of(totals, dates, zone)
-    unknown = collection.unknown_hours
-    counts = [
-        HourCount(
-            start, None if number in unknown else items.get(number, 0.0), records.get(number, 0)
-        )
-        for number in range(first, hours_until(end) + 1)
-        if _within(dates, start := UNIX_START + timedelta(hours=number), zone)
-    ]
-    week = week_profile(counts, end, time_zone)
-    if isinstance(week, UsualWeek):
-        return week
-    since = (UNIX_START + timedelta(hours=min(items))).astimezone(zone).date()
-    cap = f", and {CAPPED}" if collection.caps else ""
-    return NoProfile(time_zone, f"{event} has records since {since} only{cap}: {week.reason}")
-
-
-def _within(dates: Collection[date], start: datetime, zone: ZoneInfo) -> bool:
-    """Returns whether the whole hour is in these local dates. In some zones, it may be in two."""
-    last_quarter = start + timedelta(minutes=45)
-    return all(at.astimezone(zone).date() in dates for at in (start, last_quarter))
 
 
 def write_trends(service: TableServiceClient, trends: Iterable[Trend], first: str) -> None:
@@ -142,13 +90,12 @@ def replace_table(spark: SparkSession, name: str, file: str) -> None:
     try:
         rows = spark.read.parquet(file)
         exists = spark.catalog.tableExists(quoted)
-        if exists and not OWN_COLUMNS.issubset(spark.table(quoted).columns):
-            raise JobError(f"--table {name}: is a table of something else; name another one")
-        rows.write.mode("overwrite").option("overwriteSchema", "true").saveAsTable(quoted)
-    except JobError:
-        raise
+        if own := not exists or OWN_COLUMNS.issubset(spark.table(quoted).columns):
+            rows.write.mode("overwrite").option("overwriteSchema", "true").saveAsTable(quoted)
     except Exception as error:  # PySpark has no common class for errors of the JVM
         raise JobError(f"--table {name}: {first_line(error)}") from error
+    if not own:
+        raise JobError(f"--table {name}: is a table of something else; name another one")
 
 
 def _batches(rows: Iterable[Row]) -> Iterator[list[Row]]:

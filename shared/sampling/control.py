@@ -10,15 +10,9 @@ import csv
 import io
 import json
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from datetime import date
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
-
-from spark_jobs.errors import JobError, first_line
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+from typing import Any
 
 COLUMNS = {"date", "value"}
 AGGREGATIONS = ("total", "count", "average", "maximum")
@@ -26,55 +20,42 @@ AGGREGATIONS = ("total", "count", "average", "maximum")
 interval without a figure.
 """
 
+
+class BadControl(ValueError):
+    """The text is no control series. The message says where and why."""
+
+
 Controls = Mapping[str, Mapping[str, float]]
 """Figures by event and date. Figures under an empty name apply to all other events."""
 
 
-def read_controls(location: str, spark: Callable[[], SparkSession]) -> Controls:
-    """Reads a local file, or a file that Spark can open (abfss://…). Raises JobError."""
-    try:
-        if "://" in location:
-            texts = [row[0] for row in spark().read.text(location, wholetext=True).collect()]
-        else:
-            texts = [Path(location).read_text(encoding="utf-8")]
-    except JobError:
-        raise
-    except Exception as error:  # PySpark has no common class for errors of the JVM
-        raise JobError(f"--control {location}: {first_line(error)}") from error
-    if len(texts) != 1:
-        raise JobError(f"--control {location}: is not one file; name one")
-    return controls_of(texts[0], location)
-
-
-def controls_of(text: str, where: str) -> Controls:
+def controls_of(text: str) -> Controls:
     """Parses the text of a file. A CSV file has the columns date and value, and the column event if
-    figures differ by event. Raises JobError, which names file and line.
+    figures differ by event. Raises BadControl, which names the line.
     """
     text = text.removeprefix("\ufeff")
-    controls = (
-        {"": _platform_metric(text, where)} if text.lstrip()[:1] == "{" else _csv(text, where)
-    )
+    controls = {"": _platform_metric(text)} if text.lstrip()[:1] == "{" else _csv(text)
     if not any(controls.values()):
-        raise JobError(f"--control {where}: holds no day")
+        raise BadControl("holds no day")
     return controls
 
 
-def _csv(text: str, where: str) -> Controls:
+def _csv(text: str) -> Controls:
     rows = csv.DictReader(io.StringIO(text))
     missing = COLUMNS - set(rows.fieldnames or ())
     if missing:
-        raise JobError(f"--control {where}: has no column {' and '.join(sorted(missing))}")
+        raise BadControl(f"has no column {' and '.join(sorted(missing))}")
     controls: dict[str, dict[str, float]] = {}
     for row in rows:
         try:
             day, value = date.fromisoformat(row["date"]), _figure(row["value"])
         except (ValueError, TypeError) as error:
-            raise JobError(f"--control {where}, line {rows.line_num}: {error}") from error
+            raise BadControl(f"line {rows.line_num}: {error}") from error
         controls.setdefault(row.get("event") or "", {})[day.isoformat()] = value
     return controls
 
 
-def _platform_metric(text: str, where: str) -> Mapping[str, float]:
+def _platform_metric(text: str) -> Mapping[str, float]:
     """Adds up the intervals of each UTC day, over all time series of the file's only metric."""
     days: dict[str, float] = {}
     try:
@@ -88,9 +69,7 @@ def _platform_metric(text: str, where: str) -> Mapping[str, float]:
                 days[day] = days.get(day, 0.0) + _figure(figures[0])
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         reason = f"has no {error}" if isinstance(error, KeyError) else error
-        raise JobError(
-            f"--control {where}: is not what `az monitor metrics list` prints: {reason}"
-        ) from error
+        raise BadControl(f"is not what `az monitor metrics list` prints: {reason}") from error
     return days
 
 
