@@ -177,8 +177,8 @@ def _age(seen: Seen) -> Check:
     bad = [run for run in runs if not _is_excused(run, seen.script.faults)]
     worst = max((each.oldest for each in seen.samples), default=0.0)
     said = (
-        f"the oldest message waited {worst:.1f} min at most (limit {AGE_LIMIT}); {len(runs)} times "
-        f"messages were late, {len(runs) - len(bad)} of them by a fault or at the maximum"
+        f"the oldest message waited {worst:.1f} min at most (limit {AGE_LIMIT}); times that "
+        f"messages were late: {len(runs)}, by a fault or at the maximum: {len(runs) - len(bad)}"
     )
     problems = [f"late from minute {run[0].minute:.0f} to {run[-1].minute:.0f}" for run in bad]
     name = "Messages are younger than the age limit where the plan allows it"
@@ -225,7 +225,9 @@ def _shown(seen: Seen, step: Step) -> Check:
         return Check(name, True, unread[0])
     if not found and step.fault is Fault.THROTTLED:
         return Check(name, None, "no order met it")
-    return Check(name, bool(found), f"{len(found)} entries, such as {said}" if found else said)
+    return Check(
+        name, bool(found), f"entries in the log: {len(found)}, such as {said}" if found else said
+    )
 
 
 def _entries(seen: Seen, step: Step) -> Iterator[LogEntry]:
@@ -240,7 +242,8 @@ def _entries(seen: Seen, step: Step) -> Iterator[LogEntry]:
 def _quiet(seen: Seen) -> Check:
     last = seen.samples[-1] if seen.samples else None
     minutes = seen.script.minutes - seen.script.quiet_from
-    said = f"{last.capacity if last else 0} instances after {minutes:.0f} min without messages"
+    shown = last.capacity if last else "not known"
+    said = f"instances after {minutes:.0f} min without messages: {shown}"
     name = "A quiet time brings the plan to its minimum"
     return Check(name, last is not None and last.capacity == MINIMUM, said)
 

@@ -97,7 +97,7 @@ def test_all_checks_hold_if_nothing_is_wrong() -> None:
         ({"entries": without(EntryKind.MANUAL_CHANGE)}, Fault.BY_HAND, "nothing in the log"),
         ({"entries": without(EntryKind.FAILED)}, Fault.NO_ROLE, "nothing in the log"),
         ({"resumed": None}, Fault.RESTART, "did not decide again"),
-        ({"samples": late(119, 120, 2)}, "quiet time", "2 instances after 60 min"),
+        ({"samples": late(119, 120, 2)}, "quiet time", "60 min without messages: 2"),
         ({"alarms": ["x-poison"]}, "alerts fired", f"none for: {Fault.NO_ROLE}"),
     ],
 )  # fmt: skip
