@@ -74,10 +74,6 @@ Panel = Callable[[], Awaitable[Shown]]
 
 @dataclass(frozen=True, slots=True)
 class Board:
-    """The resources, the store and the panels of the page. A resource that is at its maximum for
-    ``at_maximum_minutes`` is told.
-    """
-
     resources: Mapping[str, Resource]
     store: StateStore
     at_maximum_minutes: float
@@ -90,7 +86,7 @@ class Board:
 
 
 def cached(panel: Panel, seconds: float, clock: Callable[[], float] = time.monotonic) -> Panel:
-    """The panel, with a cache: it is read again only if its last content is ``seconds`` old."""
+    """The panel, which is read again only if its last content is ``seconds`` old."""
     answers: list[tuple[float, Shown]] = []
 
     async def answer() -> Shown:
@@ -131,18 +127,18 @@ class HistoryWanted(HistoryHours):
         return presenting.RowFilter(self.kind, self.guard, self.text, self.until)
 
 
+OVERRIDE_EXAMPLE = {
+    "floor": 3,
+    "freeze_scale_in": True,
+    "reason": "sale",
+    "for": "2h",
+    "by": "anna",
+}
+
+
 class OverrideGiven(Given):
-    model_config = ConfigDict(
-        json_schema_extra={
-            "example": {
-                "floor": 3,
-                "freeze_scale_in": True,
-                "reason": "sale",
-                "for": "2h",
-                "by": "anna",
-            }
-        }
-    )
+    model_config = ConfigDict(json_schema_extra={"example": OVERRIDE_EXAMPLE})
+
     mode: Mode | None = Field(None, strict=False, description="the mode of the resource")
     exact: int | None = Field(
         None,
@@ -304,8 +300,8 @@ async def trends(board: Board) -> list[TrendSeries]:
 
 
 async def overview(board: Board, resource: Resource) -> Shown:
-    """The status of a resource, from what its state says. That of one among many is read again only
-    after ``SEEN_SECONDS_MAX``, so that each refresh of the page reads those that are left.
+    """The status of a resource. That of one among many is read again after ``SEEN_SECONDS_MAX``, so
+    that each refresh of the page reads those that are left.
     """
     now, (read_at, seen) = time.monotonic(), board.seen.get(resource.name, NEVER)
     if seen is not None and now - read_at < SEEN_SECONDS_MAX:
@@ -333,8 +329,7 @@ async def overview(board: Board, resource: Resource) -> Shown:
 
 @dataclass(frozen=True, slots=True)
 class Past:
-    """What was read of a time: entries, newest first, and courses, oldest first. ``lost`` quarters
-    of an hour have no course."""
+    """Entries, newest first, and courses, oldest first, which ``lost`` quarters of an hour lack."""
 
     since: datetime
     end: datetime
@@ -364,7 +359,7 @@ async def past(board: Board, snapshot: Snapshot, query: HistoryHours) -> Past:
 
 
 async def card(board: Board, resource: Resource, seen: Shown, query: HistoryWanted) -> Shown:
-    """The same with the charts and the entries, for which the log is read."""
+    """The same with the charts and the entries of the log."""
     if "error" in seen.content:
         return seen
     async with board.free:

@@ -65,12 +65,8 @@ class Place(Given):
     sequence: int = Field(ge=0, le=SEQUENCE_MAX, description="the sequence number of the event")
 
     def among(self, query: OfOne) -> DeadLetterQuery:
-        return replace(
-            query.wanted,
-            partition_id=self.partition,
-            sequence=self.sequence,
-            without_replays=True,
-        )
+        place = replace(query.wanted, partition_id=self.partition, sequence=self.sequence)
+        return replace(place, without_replays=True)
 
 
 class Older(Given):
@@ -85,9 +81,7 @@ class Older(Given):
 
 @dataclass(frozen=True, slots=True)
 class DeadLetterService:
-    """The parts that the operations need. ``send_outbox`` sends the messages that a redrive left in
-    the outbox.
-    """
+    """``send_outbox`` sends the messages that a redrive left in the outbox."""
 
     store: EventStore
     hub: HubReader

@@ -19,7 +19,6 @@ NO_LENGTH = (
     "because the Functions host passes on no body without a length"
 )
 COMPRESSED_FROM = 2_000
-"""A shorter body would hardly save a packet."""
 GZIP = re.compile(r"\bgzip\b(?!\s*;\s*q\s*=\s*0(?:\.0*)?\s*(?:,|$))", re.IGNORECASE)
 EMPTY: Mapping[str, str] = MappingProxyType({})
 
@@ -45,9 +44,8 @@ class Refused(Exception):
 class Request:
     """``route`` has the parameters of the function's route; header names are in lower case.
 
-    The address is left out on purpose. The host has chosen the function by the address and checked
-    its key. If the app chose by the address again, the key of one function could give access to
-    another.
+    The address is left out on purpose: the host has chosen the function by it and checked its key,
+    so if the app chose again, the key of one function could give access to another.
     """
 
     query: Mapping[str, str] = field(default_factory=lambda: EMPTY)
@@ -68,7 +66,6 @@ SECURITY_HEADERS: Mapping[str, str] = MappingProxyType(
         "Referrer-Policy": "no-referrer",
     }
 )
-"""Headers of every reply: no caching, no guessing of the content type, no referrer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,8 +77,8 @@ class Reply:
 
 
 def encoded(reply: Reply, accepted: str) -> tuple[bytes, Mapping[str, str]]:
-    """The body and the headers of a reply. A long body is compressed if the header Accept-Encoding
-    allows gzip. Azure Functions compresses nothing."""
+    """The body and the headers. A long body is compressed if Accept-Encoding allows gzip, because
+    Azure Functions compresses nothing."""
     body, headers = reply.body.encode(), {**reply.headers, "Vary": "Accept-Encoding"}
     if len(body) < COMPRESSED_FROM or not GZIP.search(accepted):
         return body, headers
@@ -89,7 +86,6 @@ def encoded(reply: Reply, accepted: str) -> tuple[bytes, Mapping[str, str]]:
 
 
 def json_reply(value: Any, status: int = 200) -> Reply:
-    """A reply whose body is the value as JSON."""
     return Reply(status, json.dumps(value, indent=2))
 
 

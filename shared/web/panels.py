@@ -69,8 +69,6 @@ class BreakerStatus(TypedDict):
 
 
 def breaker(name: str, state: Breaker, link: str) -> BreakerSummary:
-    """The breaker. ``link`` leads to the page that closes the breaker; empty if there is no
-    link."""
     return {
         "name": name,
         "mode": state.mode,
@@ -83,7 +81,6 @@ def breaker(name: str, state: Breaker, link: str) -> BreakerSummary:
 
 
 def status_of(view: BreakerView, approval_url: str = "") -> BreakerStatus:
-    """The state of the breaker, with the last errors and the backlog."""
     told = shown(
         BreakerStatus,
         view.breaker,

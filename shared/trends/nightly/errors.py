@@ -18,8 +18,8 @@ class JobRefused(NightlyError):
 
 
 class JobUnavailable(NightlyError):
-    """The Spark service did not answer, so it may have accepted the job. Submit the same token
-    again. ``status`` is the HTTP status of its answer, None without one."""
+    """The Spark service may have accepted the job: submit the same token again. ``status`` is the
+    HTTP status of its answer, None without one."""
 
     def __init__(self, text: str, status: int | None = None) -> None:
         self.status = status
