@@ -13,7 +13,7 @@ from bench.measurement import Measurement
 from shared.sampling.estimates import Sums
 from shared.sampling.trend_rows import Trend
 from shared.sampling.verdict import LOST
-from shared.trends.nightly.flows.retention import KEPT
+from shared.trends.store.trends import KEPT
 from shared.wiring.notifications import TREND_DAYS
 from spark_jobs.model import BlobDate, DaySums, Series, Shape, Totals
 from spark_jobs.publish.results import merged

@@ -7,7 +7,6 @@ import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from types import MappingProxyType
 from typing import Any, TypedDict
 from uuid import uuid4
 
@@ -77,7 +76,7 @@ class Board:
     resources: Mapping[str, Resource]
     store: StateStore
     at_maximum_minutes: float
-    panels: Mapping[str, Panel] = field(default_factory=lambda: MappingProxyType({}))
+    panels: Mapping[str, Panel] = field(default_factory=dict)
     free: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(status.AT_ONCE_MAX))
     price: float | None = None
     """What an instance-hour costs."""
@@ -127,18 +126,18 @@ class HistoryWanted(HistoryHours):
         return presenting.RowFilter(self.kind, self.guard, self.text, self.until)
 
 
-OVERRIDE_EXAMPLE = {
-    "floor": 3,
-    "freeze_scale_in": True,
-    "reason": "sale",
-    "for": "2h",
-    "by": "anna",
-}
-
-
 class OverrideGiven(Given):
-    model_config = ConfigDict(json_schema_extra={"example": OVERRIDE_EXAMPLE})
-
+    model_config = ConfigDict(
+        json_schema_extra={
+            "example": {
+                "floor": 3,
+                "freeze_scale_in": True,
+                "reason": "sale",
+                "for": "2h",
+                "by": "anna",
+            }
+        }
+    )
     mode: Mode | None = Field(None, strict=False, description="the mode of the resource")
     exact: int | None = Field(
         None,

@@ -65,8 +65,12 @@ class Place(Given):
     sequence: int = Field(ge=0, le=SEQUENCE_MAX, description="the sequence number of the event")
 
     def among(self, query: OfOne) -> DeadLetterQuery:
-        place = replace(query.wanted, partition_id=self.partition, sequence=self.sequence)
-        return replace(place, without_replays=True)
+        return replace(
+            query.wanted,
+            partition_id=self.partition,
+            sequence=self.sequence,
+            without_replays=True,
+        )
 
 
 class Older(Given):

@@ -8,7 +8,6 @@ import json
 import re
 from collections.abc import Awaitable, Mapping
 from dataclasses import dataclass, field
-from types import MappingProxyType
 from typing import Any, TypeVar
 
 T = TypeVar("T")
@@ -20,7 +19,6 @@ NO_LENGTH = (
 )
 COMPRESSED_FROM = 2_000
 GZIP = re.compile(r"\bgzip\b(?!\s*;\s*q\s*=\s*0(?:\.0*)?\s*(?:,|$))", re.IGNORECASE)
-EMPTY: Mapping[str, str] = MappingProxyType({})
 
 
 async def in_time(work: Awaitable[T]) -> T:
@@ -48,9 +46,9 @@ class Request:
     so if the app chose again, the key of one function could give access to another.
     """
 
-    query: Mapping[str, str] = field(default_factory=lambda: EMPTY)
-    route: Mapping[str, str] = field(default_factory=lambda: EMPTY)
-    headers: Mapping[str, str] = field(default_factory=lambda: EMPTY)
+    query: Mapping[str, str] = field(default_factory=dict)
+    route: Mapping[str, str] = field(default_factory=dict)
+    headers: Mapping[str, str] = field(default_factory=dict)
     body: bytes = b""
 
 
@@ -59,13 +57,11 @@ def author(request: Request, given: str | None) -> str:
     return (request.headers.get("x-ms-client-principal-name") or given or "").strip()
 
 
-SECURITY_HEADERS: Mapping[str, str] = MappingProxyType(
-    {
-        "Cache-Control": "no-store",
-        "X-Content-Type-Options": "nosniff",
-        "Referrer-Policy": "no-referrer",
-    }
-)
+SECURITY_HEADERS: Mapping[str, str] = {
+    "Cache-Control": "no-store",
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+}
 
 
 @dataclass(frozen=True, slots=True)

@@ -55,8 +55,8 @@ def judge(claim: Claim, holder: str, lease: timedelta) -> ClaimDecision:
 def postponed(claim: Claim, holder: str, lease: timedelta) -> Message:
     """The message that replaces ``holder``, due when the present claim expires.
 
-    Its id contains those of both, so duplicate detection lets one replacement through, however
-    often ``holder`` is delivered, and accepts the next if the replacement has to wait again.
+    Its id contains that of ``holder`` and the time of the claim. So duplicate detection lets one
+    replacement through, however often ``holder`` is delivered, and accepts the replacement's own.
     """
     remaining = claim.taken_at + lease - claim.seen_at
     due = claim.seen_at + min(max(remaining, WAIT_MIN), lease)

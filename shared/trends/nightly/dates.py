@@ -20,9 +20,8 @@ def recent_dates(now: datetime, late_days: int) -> tuple[date, ...]:
 
 
 def completed_dates(start: datetime, end: datetime, now: datetime) -> tuple[date, ...]:
-    """The dates between ``start`` (inclusive) and ``end`` (exclusive) that are over. The current
-    date is left to the nightly run, because an incomplete day would look like lost events.
-    """
+    """The dates between ``start`` (inclusive) and ``end`` (exclusive) that are over, because an
+    incomplete day would look like lost events."""
     first = start.astimezone(UTC).date()
     last = (end.astimezone(UTC) - timedelta(microseconds=1)).date()
     touched = [first + n * DAY for n in range((last - first).days + 1)]

@@ -82,8 +82,6 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class DateRuns:
-    """The demand for a date, and its latest run."""
-
     date: date
     demand: Demand | None = None
     latest: Run | None = None

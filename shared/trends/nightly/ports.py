@@ -33,8 +33,6 @@ class RunStore(Protocol):
 
 
 class JobSubmitter(Protocol):
-    """A service that runs Spark applications."""
-
     async def submit(self, job: Job) -> Submission:
         """Submit the job, or return the submission of an earlier job with the same token.
 
@@ -57,8 +55,6 @@ class JobSubmitter(Protocol):
 
 
 class InputReader(Protocol):
-    """Lists the exported telemetry."""
-
     async def newest(self, dataset: str, dates: Sequence[date]) -> Mapping[date, datetime]:
         """When data of each date were last written; without dates that have none. Raises
         InputUnreadable.

@@ -1,7 +1,5 @@
-"""Stores claims in the table ``Claims``: the PartitionKey is the data set, the RowKey the period.
-
-If an operator deletes a row, the next message for its period processes the period again.
-"""
+"""Stores claims in the table ``Claims``, by data set (PartitionKey) and period (RowKey). If an
+operator deletes a row, the next message for its period processes the period again."""
 
 from __future__ import annotations
 

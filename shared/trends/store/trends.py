@@ -73,9 +73,8 @@ class TableTrends:
             async with asyncio.timeout(BUDGET_SECONDS):
                 count = await self._delete_old()
         except Exception as error:
-            extra = {"action": "trends_not_deleted"}
             text = f"old trends stay until the next run: {type(error).__name__}: {error}"
-            log.warning("[trends_not_deleted] %s", text, extra=extra)
+            log.warning("[trends_not_deleted] %s", text, extra={"action": "trends_not_deleted"})
         else:
             extra = {"action": "trends_deleted"}
             log.info("[trends_deleted] %s rows of old trends deleted", count, extra=extra)

@@ -26,8 +26,6 @@ PENDING = ("", "PENDING", "QUEUED", "BLOCKED")
 ENDED = ("TERMINATED", "SKIPPED", "INTERNAL_ERROR")
 """A run in any other state is running."""
 
-Run = Answer
-
 
 @redacting
 class DatabricksSubmitter:
@@ -75,7 +73,7 @@ class DatabricksSubmitter:
     async def close(self) -> None:
         await self._api.close()
 
-    async def _outputs(self, run: Run) -> Sequence[Answer]:
+    async def _outputs(self, run: Answer) -> Sequence[Answer]:
         """The outputs of those tasks of the run that can be read."""
         outputs: list[Answer] = []
         with suppress(JobUnavailable):
@@ -91,7 +89,7 @@ def _is_unknown(error: JobUnavailable) -> bool:
     return error.status == NOT_FOUND or (error.status == 400 and unknown)
 
 
-def _phase(run: Run) -> JobPhase:
+def _phase(run: Answer) -> JobPhase:
     state = run.get("state") or {}
     life_cycle = str(state.get("life_cycle_state") or "").upper()
     if life_cycle in PENDING:
@@ -102,7 +100,7 @@ def _phase(run: Run) -> JobPhase:
     return JobPhase.SUCCEEDED if succeeded else JobPhase.FAILED
 
 
-def _error(run: Run, outputs: Sequence[Answer]) -> str:
+def _error(run: Answer, outputs: Sequence[Answer]) -> str:
     """The error of the last task that has one, or else the message of Databricks about the run."""
     of_run = (run.get("state") or {}).get("state_message")
     errors = [of_run, *(each.get("error") for each in outputs)]

@@ -57,8 +57,7 @@ UNEXPLAINED = (
 )
 
 
-def log_poison(body: str, message_id: str) -> str:
-    """Log the event, and return the reason."""
+def log_poison(body: str, message_id: str) -> None:
     try:
         _ = decode_arrival(body).observed_at
         reason = UNEXPLAINED
@@ -66,4 +65,3 @@ def log_poison(body: str, message_id: str) -> str:
         reason = str(error)
     extra = {"action": "poison", "message_id": message_id, "body": body}
     log.error("[poison] event %s could not be processed: %s", message_id, reason, extra=extra)
-    return reason
