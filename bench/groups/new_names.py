@@ -16,7 +16,7 @@ from shared.sampling.series import BlobDate, DaySums, Series, Shape, Totals
 from shared.sampling.trend_rows import Trend
 from shared.sampling.trends import TrendInputs, trends_of
 from shared.sampling.verdict import LOST
-from shared.trends.nightly.flows.retention import KEPT
+from shared.trends.store.trends import KEPT
 from shared.wiring.notifications import TREND_DAYS
 from spark_jobs.publish.results import merged
 

@@ -30,17 +30,17 @@ class MemoryClaims(TableClaims):
 
 
 class RecordingRecompute:
-    """A Recompute that does nothing but record its calls."""
+    """Does nothing but record its calls."""
 
     def __init__(self) -> None:
         self.calls: list[DatasetWork] = []
 
-    async def recompute(self, work: DatasetWork) -> None:
+    async def __call__(self, work: DatasetWork) -> None:
         self.calls.append(work)
 
 
 class MemoryQueueReader:
-    """See QueueReader. It returns the descriptions that it was given."""
+    """Returns the descriptions that it was given."""
 
     def __init__(self, queues: Mapping[str, QueueDescription]) -> None:
         self._queues = queues
@@ -49,5 +49,3 @@ class MemoryQueueReader:
         if queue not in self._queues:
             raise LinkFailed(f"queue {queue} does not exist")
         return self._queues[queue]
-
-    async def close(self) -> None: ...

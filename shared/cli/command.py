@@ -1,8 +1,4 @@
-"""The common behavior of all commands: settings, ``--json``, exit codes, and one-line errors.
-
-Settings come from the environment and then from ``--settings FILE``, by default
-``local.settings.json`` in the current folder.
-"""
+"""The common behavior of all commands: settings, ``--json``, exit codes, and one-line errors."""
 
 from __future__ import annotations
 
@@ -71,8 +67,8 @@ def _remember_settings(context: typer.Context, file: SettingsFile = None) -> Non
 def command(
     commands: typer.Typer, name: str, *, has_json: bool = True, **typer_options: Any
 ) -> Callable[[Action], Action]:
-    """Register an async function as a command: the app is its first argument, its docstring the
-    help, and its other parameters are the options, beside ``--settings`` and ``--json``."""
+    """Register an async function as a command. The app is its first argument, its docstring the
+    help, and the other parameters are options."""
 
     def register(action: Action) -> Action:
         def call(
@@ -98,8 +94,7 @@ def command(
 
 
 def _numeric(annotation: Any) -> Any:
-    """The annotation of a parameter. A number has digits 0 to 9 only. Typer would accept
-    ``1_0``."""
+    """The annotation of a parameter. Typer alone would accept ``1_0`` as a number."""
     kind, *options = get_args(annotation) or (annotation,)
     kinds = get_args(kind) or (kind,)
     parse = whole if int in kinds else number if float in kinds else None
@@ -119,7 +114,6 @@ def _bounded(
 
 
 def parse_time(text: str) -> datetime:
-    """Parse an ISO 8601 time. A time without a time zone is in UTC."""
     try:
         return utc_by_default(text)
     except ValueError:
@@ -142,7 +136,6 @@ def moment(text: str, now: datetime) -> datetime | None:
 
 
 def run_action(action: Action, file: Path | None = None, as_json: bool = False) -> int:
-    """Run the action and print its result, and return the exit code."""
     if threading.current_thread() is threading.main_thread():
         # Only the main thread gets signals. From now on, Ctrl-C closes the app before the exit.
         signal.signal(signal.SIGINT, signal.default_int_handler)

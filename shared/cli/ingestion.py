@@ -50,7 +50,6 @@ commands = typer.Typer()
 dead_letters = group("List, show, redrive and purge dead letters.")
 commands.add_typer(dead_letters, name="dead-letters")
 CHUNK = 100
-"""Dead letters that are read and handled together."""
 NAMED = "The name in scaling_rules.py."
 NEGATIVE_NUMBERS = {"ignore_unknown_options": True}
 """Without this, -5 would be parsed as an option."""
@@ -72,7 +71,6 @@ Age = Annotated[
 PartitionOption = Annotated[str | None, typer.Option(help="Only this partition.")]
 Partition = Annotated[str, typer.Argument(metavar="PARTITION")]
 PLACE_PARTS = 3
-Place = tuple[str | None, str | None, str | None]
 SequenceNumber = Annotated[int, typer.Argument(metavar="SEQUENCE", min=0)]
 
 
@@ -113,7 +111,7 @@ async def read_hub(
 
 
 def _use_handler(handler: str) -> None:
-    """Set IngestionHandler for this process. The handler may be in the current folder."""
+    """The handler may be in the current folder."""
     if (folder := str(Path.cwd())) not in sys.path:
         sys.path.insert(0, folder)
     settings.override(HANDLER, handler)
@@ -230,9 +228,7 @@ async def list_dead_letters(
     older_than: Age = None,
 ) -> Answer:
     """Print one line for each dead letter."""
-    query = DeadLetterQuery(
-        *_place(hub, group, partition), None, kind, await _before(app, older_than)
-    )
+    query = await _query(app, hub, group, partition, kind, older_than)
     letters = await find(app.ingestion.store, query, limit, after)
     return view.letters_page(letters, limit), tables.dead_letters
 
@@ -248,7 +244,8 @@ async def show_dead_letter(
     raw: Annotated[bool, typer.Option("--raw", help="Print only the bytes of the body.")] = False,
 ) -> Answer:
     """Show one dead letter, with its error and body."""
-    query = DeadLetterQuery(*_place(hub, group, partition), sequence, kind, without_replays=True)
+    query = await _query(app, hub, group, partition, kind)
+    query = replace(query, sequence=sequence, without_replays=True)
     stored, event = await read(app.ingestion.store, app.ingestion.hub, query)
     if raw:
         sys.stdout.buffer.write(event.body)
@@ -283,10 +280,8 @@ async def redrive_dead_letters(  # noqa: PLR0913  a parameter is an option
     """
     if everything == (sequence is not None):
         raise Misused("give either PARTITION and SEQUENCE or --all")
-    before = await _before(app, older_than)
-    query = DeadLetterQuery(
-        *_place(hub, group, partition), sequence, kind, before, without_replays=True
-    )
+    query = await _query(app, hub, group, partition, kind, older_than)
+    query = replace(query, sequence=sequence, without_replays=True)
     if to_queue is None:
         await _check_rules(app, ignore=own_rules)
         return await _apply(app, query, partial(_into_the_pipeline, app))
@@ -295,20 +290,22 @@ async def redrive_dead_letters(  # noqa: PLR0913  a parameter is an option
     return await _apply(app, query, lambda chunk: forward(store, reader, send, chunk))
 
 
-def _place(hub: str | None, group: str | None, partition: str | None) -> Place:
-    """The hub, group and partition. ``list`` shows a partition as HUB/GROUP/PARTITION."""
+async def _query(
+    app: App, hub: Hub, group: Group, partition: PartitionOption, kind: Kind, age: Age = None
+) -> DeadLetterQuery:
+    """The query of the options. ``list`` shows a partition as HUB/GROUP/PARTITION."""
     parts = partition.split("/") if partition else []
-    if len(parts) <= 1:
-        return hub, group, partition
     if len(parts) == PLACE_PARTS:
         hub, group, partition = parts
-        return hub, group, partition
-    raise Misused(f"{partition!r} must be PARTITION or HUB/GROUP/PARTITION, as listed")
+    elif len(parts) > 1:
+        raise Misused(f"{partition!r} must be PARTITION or HUB/GROUP/PARTITION, as listed")
+    before = await older_than(app.ingestion.store, age) if age else None
+    return DeadLetterQuery(hub, group, partition, kind=kind, failed_before=before)
 
 
 async def _check_rules(app: App, *, ignore: bool) -> None:
-    """Raise Misused if the app runs other rules than this command and may not know the metrics that
-    these accept. A handler of the user's own does not read the rules."""
+    """Raise Misused if the app runs other rules, which may refuse what these accept. A handler of
+    the user's own does not read the rules."""
     if app.ingestion.handling:
         return
     version, here = rules_version(app.settings.environ), app.resources
@@ -348,9 +345,7 @@ async def purge_dead_letters(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="List them; delete nothing.")] = False,
 ) -> Answer:
     """Delete dead letters."""
-    query = DeadLetterQuery(
-        *_place(hub, group, partition), None, kind, await _before(app, older_than)
-    )
+    query = await _query(app, hub, group, partition, kind, older_than)
     if dry_run:
         return await _apply(app, query, _only_list, tables.dead_letters_to_delete)
     return await _apply(app, query, lambda chunk: purge(app.ingestion.store, chunk))
@@ -366,15 +361,9 @@ async def _apply(
     act: Callable[[Sequence[StoredDeadLetter]], Awaitable[DeadLetterResult]],
     show: Callable[[tables.JsonObject], None] = tables.outcome,
 ) -> Answer:
-    """Call ``act`` for all dead letters that match the query, in chunks."""
     outcome = DeadLetterResult()
     async for chunk in chunks(app.ingestion.store, query, CHUNK):
         outcome.add(await act(chunk))
     if query.sequence is not None and not (outcome.done or outcome.failed or outcome.gone):
         raise NotFound("there is no dead letter with this sequence number")
     return view.result(outcome), show
-
-
-async def _before(app: App, age: timedelta | None) -> datetime | None:
-    """The time before which a dead letter must have failed to be older than ``age``."""
-    return await older_than(app.ingestion.store, age) if age else None

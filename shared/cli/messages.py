@@ -17,7 +17,6 @@ from shared.messaging.batch_sender import WINDOW_PASSED, BatchSender
 from shared.messaging.lines import read_messages
 from shared.messaging.model import Progress, SendingStopped
 from shared.messaging.send_state import RetryBudget
-from shared.settings.connections import ServiceBusConnection
 from shared.values.messages import (
     LinkFailed,
     Message,
@@ -83,41 +82,29 @@ async def send_messages(  # noqa: PLR0913, PLR0917  a parameter is an option
         raise Misused(f"error: {file}: {error}") from error
     namespace = settings.parse()[0].service_bus(connection)
     say(f"{len(messages)} message(s) to {queue or topic} at {namespace.host}")
+    from shared.azure.service_bus import duplicate_window  # noqa: PLC0415  heavy to import
+    from shared.wiring.batch_sender import batch_sender  # noqa: PLC0415  heavy to import
+
     try:
-        sender = _sender(app, namespace, queue, topic, tries)
+        sender = app.open(
+            batch_sender,
+            namespace,
+            queue or topic,
+            app.now,
+            topic=bool(topic),
+            budget=RetryBudget(failures_max=tries),
+            on_pause=lambda why, seconds: say(f"{why}; next attempt in {seconds:g} s"),
+        )
         unread = ""
         if not resend_unknown:
-            unread = await _read_window(sender, namespace, queue, topic)
+            window = await duplicate_window(namespace, queue or topic, topic=bool(topic))
+            if isinstance(window, str):
+                unread = window
+            else:
+                sender.duplicate_window = window
         return await _send(sender, messages, ORDERS[order]) | {"window_unread": unread}, _show
     except MessagingError as error:
         raise Misused(f"error: {file}: {error}") from error
-
-
-def _sender(
-    app: App, namespace: ServiceBusConnection, queue: str, topic: str, tries: int
-) -> BatchSender:
-    from shared.wiring.batch_sender import batch_sender  # noqa: PLC0415  heavy to import
-
-    return app.open(
-        batch_sender,
-        namespace,
-        queue or topic,
-        app.now,
-        topic=bool(topic),
-        budget=RetryBudget(failures_max=tries),
-        on_pause=lambda why, seconds: say(f"{why}; next attempt in {seconds:g} s"),
-    )
-
-
-async def _read_window(
-    sender: BatchSender, namespace: ServiceBusConnection, queue: str, topic: str
-) -> str:
-    """Give the sender the duplicate detection window. Returns why it cannot be read, or nothing."""
-    from shared.azure.service_bus import duplicate_window  # noqa: PLC0415  heavy
-
-    window = await duplicate_window(namespace, queue or topic, topic=bool(topic))
-    sender.duplicate_window = None if isinstance(window, str) else window
-    return window if isinstance(window, str) else ""
 
 
 async def _send(sender: BatchSender, messages: Sequence[Message], order: Order) -> dict[str, Any]:

@@ -7,7 +7,6 @@ import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from types import MappingProxyType
 from typing import Any, TypedDict
 from uuid import uuid4
 
@@ -74,14 +73,10 @@ Panel = Callable[[], Awaitable[Shown]]
 
 @dataclass(frozen=True, slots=True)
 class Board:
-    """The resources, the store and the panels of the page. A resource that is at its maximum for
-    ``at_maximum_minutes`` is told.
-    """
-
     resources: Mapping[str, Resource]
     store: StateStore
     at_maximum_minutes: float
-    panels: Mapping[str, Panel] = field(default_factory=lambda: MappingProxyType({}))
+    panels: Mapping[str, Panel] = field(default_factory=dict)
     free: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(status.AT_ONCE_MAX))
     price: float | None = None
     """What an instance-hour costs."""
@@ -90,7 +85,7 @@ class Board:
 
 
 def cached(panel: Panel, seconds: float, clock: Callable[[], float] = time.monotonic) -> Panel:
-    """The panel, with a cache: it is read again only if its last content is ``seconds`` old."""
+    """The panel, which is read again only if its last content is ``seconds`` old."""
     answers: list[tuple[float, Shown]] = []
 
     async def answer() -> Shown:
@@ -304,8 +299,8 @@ async def trends(board: Board) -> list[TrendSeries]:
 
 
 async def overview(board: Board, resource: Resource) -> Shown:
-    """The status of a resource, from what its state says. That of one among many is read again only
-    after ``SEEN_SECONDS_MAX``, so that each refresh of the page reads those that are left.
+    """The status of a resource. That of one among many is read again after ``SEEN_SECONDS_MAX``, so
+    that each refresh of the page reads those that are left.
     """
     now, (read_at, seen) = time.monotonic(), board.seen.get(resource.name, NEVER)
     if seen is not None and now - read_at < SEEN_SECONDS_MAX:
@@ -333,8 +328,7 @@ async def overview(board: Board, resource: Resource) -> Shown:
 
 @dataclass(frozen=True, slots=True)
 class Past:
-    """What was read of a time: entries, newest first, and courses, oldest first. ``lost`` quarters
-    of an hour have no course."""
+    """Entries, newest first, and courses, oldest first, which ``lost`` quarters of an hour lack."""
 
     since: datetime
     end: datetime
@@ -364,7 +358,7 @@ async def past(board: Board, snapshot: Snapshot, query: HistoryHours) -> Past:
 
 
 async def card(board: Board, resource: Resource, seen: Shown, query: HistoryWanted) -> Shown:
-    """The same with the charts and the entries, for which the log is read."""
+    """The same with the charts and the entries of the log."""
     if "error" in seen.content:
         return seen
     async with board.free:

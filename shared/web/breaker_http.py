@@ -40,7 +40,6 @@ TITLES: Mapping[int, str] = {
     502: "Closed, but the function is still disabled",
     503: "State unknown",
 }
-"""The title of the page that refuses a request, for each status."""
 
 
 class OfBreaker(Given):

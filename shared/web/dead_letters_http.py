@@ -85,9 +85,7 @@ class Older(Given):
 
 @dataclass(frozen=True, slots=True)
 class DeadLetterService:
-    """The parts that the operations need. ``send_outbox`` sends the messages that a redrive left in
-    the outbox.
-    """
+    """``send_outbox`` sends the messages that a redrive left in the outbox."""
 
     store: EventStore
     hub: HubReader

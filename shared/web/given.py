@@ -1,7 +1,4 @@
-"""What a request contains: models that check requests and describe the API.
-
-The parameters of an address or a query, and the fields of a JSON body, are the fields of a model.
-"""
+"""The models that check addresses, queries and JSON bodies, and describe the API."""
 
 from __future__ import annotations
 
@@ -36,7 +33,6 @@ KEYWORDS = (
     *("type", "format", "enum", "minLength", "maxLength", "pattern", "minimum", "maximum"),
     *("default", "examples", "description"),
 )
-"""What is told of a field."""
 Line = Annotated[str, StringConstraints(min_length=1, max_length=LENGTH_MAX, pattern=LINE_PATTERN)]
 """One line of text that is not blank."""
 
@@ -48,9 +44,7 @@ def described(pattern: str, length_max: int) -> WithJsonSchema:
 
 
 Name = Annotated[str, described(LINE_PATTERN, LENGTH_MAX)]
-"""A name in an address. Any text is read, because who asks for an unknown name is told the known
-ones."""
-
+"""A name in an address. Any text is read: who asks for an unknown name is told the known ones."""
 
 FIRST_TIME, LAST_TIME = datetime(1970, 1, 1, tzinfo=UTC), datetime(9000, 1, 1, tzinfo=UTC)
 """Earlier and later times count as these, because some of them have no equivalent in UTC."""
@@ -67,8 +61,8 @@ Time = Annotated[
 
 
 class Given(BaseModel):
-    """Parameters or fields of a request. Unknown ones are refused, because a misspelled filter must
-    not select everything. A field that may be absent is never null.
+    """Unknown parameters and fields are refused, because a misspelled filter must not select
+    everything. A field that may be absent is never null.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, defer_build=True)
@@ -85,7 +79,7 @@ G = TypeVar("G", bound=Given)
 
 
 def schemas(model: type[Given]) -> dict[str, JsonSchema]:
-    """The JSON Schema of each field, with its meaning and its default."""
+    """The JSON Schema of each field."""
     whole = model.model_json_schema()
     return {
         name: _plain(each, whole.get("$defs", {})) for name, each in whole["properties"].items()
@@ -116,9 +110,6 @@ def rule(schema: JsonSchema) -> str:
     *some, last = schema.get("examples", [""])
     such = f", such as {', '.join(some)} or {last}" if last else ""
     return f"1 to {schema['maxLength']:,} characters in one line{such}"
-
-
-# --- where it stands ------------------------------------------------------------------------------
 
 
 def in_path(request: Request, model: type[G]) -> G:
@@ -155,9 +146,8 @@ def _number(text: str) -> float:
 def json_body(request: Request) -> bytes:
     """The body of a request with JSON, not parsed. Raises Refused.
 
-    The content type must be application/json, which prevents cross-site request forgery: before a
-    page of another site can send this type, the browser sends a preflight request, which the app
-    does not allow.
+    The content type prevents cross-site request forgery: before a page of another site can send it,
+    the browser sends a preflight request, which the app does not allow.
     """
     if request.headers.get("content-type", "").split(";")[0].strip().lower() != "application/json":
         raise Refused(415, "content-type: must be application/json")
@@ -166,9 +156,7 @@ def json_body(request: Request) -> bytes:
 
 
 def check_length(request: Request, bytes_max: int) -> None:
-    """Raises Refused if the body is too long, or may have been sent in chunks, which the Functions
-    host drops.
-    """
+    """Raises Refused if the body is too long, or in chunks, which the Functions host drops."""
     if len(request.body) > bytes_max:
         raise Refused(413, f"the body must have at most {bytes_max} bytes")
     if not request.body and "content-length" not in request.headers:
@@ -180,7 +168,6 @@ READERS: Mapping[object, tuple[re.Pattern[str], Callable[[str], Any]]] = {
     int: (re.compile("-?[0-9]{1,20}"), int),
     float: (re.compile(r"-?[0-9]{1,20}(?:\.[0-9]{1,20})?(?:[eE][+-]?[0-9]{1,3})?"), float),
 }
-"""How a text in an address states a value of a type."""
 
 
 def _of_texts(what: str, model: type[G], texts: Mapping[str, str]) -> G:

@@ -8,7 +8,6 @@ import json
 import re
 from collections.abc import Awaitable, Mapping
 from dataclasses import dataclass, field
-from types import MappingProxyType
 from typing import Any, TypeVar
 
 T = TypeVar("T")
@@ -19,9 +18,7 @@ NO_LENGTH = (
     "because the Functions host passes on no body without a length"
 )
 COMPRESSED_FROM = 2_000
-"""A shorter body would hardly save a packet."""
 GZIP = re.compile(r"\bgzip\b(?!\s*;\s*q\s*=\s*0(?:\.0*)?\s*(?:,|$))", re.IGNORECASE)
-EMPTY: Mapping[str, str] = MappingProxyType({})
 
 
 async def in_time(work: Awaitable[T]) -> T:
@@ -45,14 +42,13 @@ class Refused(Exception):
 class Request:
     """``route`` has the parameters of the function's route; header names are in lower case.
 
-    The address is left out on purpose. The host has chosen the function by the address and checked
-    its key. If the app chose by the address again, the key of one function could give access to
-    another.
+    The address is left out on purpose: the host has chosen the function by it and checked its key,
+    so if the app chose again, the key of one function could give access to another.
     """
 
-    query: Mapping[str, str] = field(default_factory=lambda: EMPTY)
-    route: Mapping[str, str] = field(default_factory=lambda: EMPTY)
-    headers: Mapping[str, str] = field(default_factory=lambda: EMPTY)
+    query: Mapping[str, str] = field(default_factory=dict)
+    route: Mapping[str, str] = field(default_factory=dict)
+    headers: Mapping[str, str] = field(default_factory=dict)
     body: bytes = b""
 
 
@@ -61,14 +57,11 @@ def author(request: Request, given: str | None) -> str:
     return (request.headers.get("x-ms-client-principal-name") or given or "").strip()
 
 
-SECURITY_HEADERS: Mapping[str, str] = MappingProxyType(
-    {
-        "Cache-Control": "no-store",
-        "X-Content-Type-Options": "nosniff",
-        "Referrer-Policy": "no-referrer",
-    }
-)
-"""Headers of every reply: no caching, no guessing of the content type, no referrer."""
+SECURITY_HEADERS: Mapping[str, str] = {
+    "Cache-Control": "no-store",
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,8 +73,8 @@ class Reply:
 
 
 def encoded(reply: Reply, accepted: str) -> tuple[bytes, Mapping[str, str]]:
-    """The body and the headers of a reply. A long body is compressed if the header Accept-Encoding
-    allows gzip. Azure Functions compresses nothing."""
+    """The body and the headers. A long body is compressed if Accept-Encoding allows gzip, because
+    Azure Functions compresses nothing."""
     body, headers = reply.body.encode(), {**reply.headers, "Vary": "Accept-Encoding"}
     if len(body) < COMPRESSED_FROM or not GZIP.search(accepted):
         return body, headers
@@ -89,7 +82,6 @@ def encoded(reply: Reply, accepted: str) -> tuple[bytes, Mapping[str, str]]:
 
 
 def json_reply(value: Any, status: int = 200) -> Reply:
-    """A reply whose body is the value as JSON."""
     return Reply(status, json.dumps(value, indent=2))
 
 

@@ -57,12 +57,9 @@ class Operation:
 
     ``serve`` gets the part of the app that serves it and, by the names of its parameters, the
     ``path``, the ``query`` and the ``body`` as models, or the whole ``request``. ``described`` are
-    models of what it reads from the whole request, and ``document`` is the type of a JSON body that
-    it parses itself.
-
-    ``statuses`` are those of its refusals, ``keyed`` says whether a caller needs a key, and
-    ``refuse`` makes the reply of a refusal. ``told_by`` are other types of JSON by status.
-    ``change`` is what the operation may have done when it ends without an answer. If the route has
+    models of what it reads from the request, and ``document`` is the type of a JSON body that it
+    parses itself. ``statuses`` are those of refusals, ``told_by`` other types of JSON by status,
+    and ``change`` is what it may have done when it ends without an answer. If the route has
     optional parts, ``forms`` are the operations of its addresses.
     """
 
@@ -109,16 +106,16 @@ class Operation:
         status = next((code for kind, code in STATUS_OF.items() if isinstance(error, kind)), 503)
         if status not in self.statuses:
             status = 503
-        said = str(error) if status < 500 else failure(self.name, error, self.change)
-        return Refused(status, said)
+        if status < 500:
+            return Refused(status, str(error))
+        log_failed({self.name: error})
+        return Refused(status, told(error, self.change))
 
 
 def operation(
     method: str, route: str, *refusals: int, name: str = "", **others: Any
 ) -> Callable[[Callable[..., Awaitable[Any]]], Operation]:
-    """Makes a function an operation. ``refusals`` are its statuses besides those that follow from
-    what it reads.
-    """
+    """``refusals`` are the statuses besides those that follow from what the function reads."""
 
     def made(serve: Callable[..., Awaitable[Any]]) -> Operation:
         takes = serve.__annotations__
@@ -130,12 +127,6 @@ def operation(
     return made
 
 
-def failure(name: str, error: Exception, change: str = "") -> str:
-    """What a caller is told of an error. The text of a client library's error is only logged."""
-    log_failed({name: error})
-    return told(error, change)
-
-
 def log_failed(errors: Mapping[str, Exception]) -> None:
     """Log the errors by the names of what failed, and one line for all that are alike."""
     for error in errors.values():
@@ -145,7 +136,7 @@ def log_failed(errors: Mapping[str, Exception]) -> None:
 
 
 def told(error: Exception, change: str = "") -> str:
-    """What a caller is told of an error that ``log_failed`` has logged or will log."""
+    """What a caller is told of an error, without the text of a client library."""
     redact(error)
     kind = type(error).__name__
     if isinstance(error, StateUnreadable | RowUnreadable):  # raised before anything is written

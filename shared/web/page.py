@@ -88,8 +88,8 @@ async def dashboard(board: Board, query: OfDashboard) -> Reply:
 async def _resources(
     board: Board, query: OfDashboard, failed: dict[str, Exception]
 ) -> tuple[dict[str, Shown], list[str]]:
-    """All resources, and the names of those that are shown as cards, with their charts: the one
-    that is asked for, or else all, unless a table shows them.
+    """All resources, and the names of those with cards: the one that is asked for, or else all,
+    unless a table shows them.
     """
     declared, cards = board.resources, list(board.resources)
     board.seen.pop(query.resource, None)
@@ -107,7 +107,7 @@ async def _resources(
 def attention(
     resources: Mapping[str, Shown], cards: Sequence[str], panels: Mapping[str, Shown]
 ) -> list[tuple[str, LastingCondition]]:
-    """What is wrong, the most severe first, each with a link to what shows it."""
+    """What is wrong, worst first, each with a link to what shows it."""
     links = {name: f"?resource={quote(name)}#name-1" for name in resources}
     links |= {name: f"#name-{number}" for number, name in enumerate(cards, 1)}
     links[""] = "#all" if len(cards) < len(resources) else "#name-1"

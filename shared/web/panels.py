@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
 BODY_BYTES_SHOWN = 200
 
-JsonObject = dict[str, Any]
-
 
 class BreakerSummary(TypedDict):
     """A circuit breaker. ``link`` leads to the page that closes it; empty if there is nothing to
@@ -69,8 +67,6 @@ class BreakerStatus(TypedDict):
 
 
 def breaker(name: str, state: Breaker, link: str) -> BreakerSummary:
-    """The breaker. ``link`` leads to the page that closes the breaker; empty if there is no
-    link."""
     return {
         "name": name,
         "mode": state.mode,
@@ -83,7 +79,6 @@ def breaker(name: str, state: Breaker, link: str) -> BreakerSummary:
 
 
 def status_of(view: BreakerView, approval_url: str = "") -> BreakerStatus:
-    """The state of the breaker, with the last errors and the backlog."""
     told = shown(
         BreakerStatus,
         view.breaker,
@@ -100,7 +95,7 @@ def status_of(view: BreakerView, approval_url: str = "") -> BreakerStatus:
     return told
 
 
-def dead_letter(stream: Stream, letter: DeadLetter) -> JsonObject:
+def dead_letter(stream: Stream, letter: DeadLetter) -> dict[str, Any]:
     """A dead letter with the start of its body, as text, or in base64 if it is not UTF-8."""
     body = (letter.body or b"")[:BODY_BYTES_SHOWN]
     is_cut = len(letter.body or b"") > BODY_BYTES_SHOWN

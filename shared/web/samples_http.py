@@ -45,7 +45,7 @@ class SamplesSent(TypedDict):
 
 @dataclass(frozen=True, slots=True)
 class SampleReceiver:
-    """``queue`` is the queue ``samples``, and ``carrying`` makes messages continue the trace."""
+    """``carrying`` makes messages for the queue ``samples`` continue the trace."""
 
     resources: Mapping[str, Resource]
     queue: QueueSender

@@ -54,7 +54,7 @@ class DataSetParts(Parts):
         settings, periods = self._app.settings, self._app.checked.periods
         connection = settings.service_bus(PROCESSING_CONNECTION)
         reader = self._app.open(ServiceBusQueueReader, connection)
-        return CheckOnce(settings.processing_queue, settings.working_queue, periods, reader)
+        return CheckOnce(settings.processing_queue, settings.working_queue, periods, reader.facts)
 
     @cached_property
     def claims(self) -> ClaimStore:

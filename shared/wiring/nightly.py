@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from shared.settings.nightly import LOCAL_FOLDER, NightlySettings
-from shared.trends.datasets.flows.process_dataset import Recompute
 from shared.trends.datasets.processing import DatasetWork
 from shared.trends.nightly import runs
 from shared.trends.nightly.flows.demand import demand_nightly, demand_period
-from shared.trends.nightly.flows.retention import delete_old_trends
 from shared.trends.nightly.flows.run_manager import RunManager
 from shared.trends.nightly.model import RunPolicy
 from shared.trends.nightly.ports import InputReader, JobSubmitter, RunStore
@@ -22,7 +19,6 @@ from shared.wiring.parts import Parts
 
 if TYPE_CHECKING:
     from shared.trends.store.trends import TableTrends
-    from shared.trends.submitters.livy import LivyClient
 
 FABRIC = "api.fabric.microsoft.com"
 
@@ -44,11 +40,17 @@ class NightlyParts(Parts):
         await self.run_manager.run_all(self.settings.datasets)
 
     async def delete_old_trends(self) -> None:
-        await delete_old_trends(self.trends.delete_older)
+        await self.trends.delete_old()
 
-    @cached_property
-    def recompute(self) -> Recompute:
-        return JobRecompute(self)
+    async def recompute(self, work: DatasetWork) -> None:
+        """Request runs of the job, which may start later. A data set without a job is logged."""
+        if not self.settings.submitter or work.dataset not in self.settings.datasets:
+            extra = {"action": "recompute", "dataset": work.dataset, "period": work.label}
+            text = "[recompute] %s is due: no job is configured to process it"
+            log.info(text, work.message_id, extra=extra)
+            return
+        await demand_period(work.dataset, work.start, work.end, self.store, self.inputs)
+        await self.run_manager.advance_runs(work.dataset)
 
     @cached_property
     def run_manager(self) -> RunManager:
@@ -87,24 +89,6 @@ class NightlyParts(Parts):
         return self._app.open(submitter_of, self.settings)
 
 
-@dataclass(frozen=True)
-class JobRecompute:
-    """Requests runs of the nightly job for a data set. One without a job is only logged."""
-
-    parts: NightlyParts
-
-    async def recompute(self, work: DatasetWork) -> None:
-        """See Recompute. The run itself may start later."""
-        settings, parts = self.parts.settings, self.parts
-        if not settings.submitter or work.dataset not in settings.datasets:
-            extra = {"action": "recompute", "dataset": work.dataset, "period": work.label}
-            text = "[recompute] %s is due: no job is configured to process it"
-            log.info(text, work.message_id, extra=extra)
-            return
-        await demand_period(work.dataset, work.start, work.end, parts.store, parts.inputs)
-        await parts.run_manager.advance_runs(work.dataset)
-
-
 def submitter_of(settings: NightlySettings) -> JobSubmitter:
     if settings.submitter == "local":
         from shared.trends.submitters.local import LocalSubmitter  # noqa: PLC0415  one of several
@@ -114,20 +98,14 @@ def submitter_of(settings: NightlySettings) -> JobSubmitter:
         from shared.trends.submitters.databricks import DatabricksSubmitter  # noqa: PLC0415  heavy
 
         return DatabricksSubmitter(settings.endpoint, settings.request)
-    from shared.trends.submitters.batches import BatchSubmitter  # noqa: PLC0415  one of several
-
-    return BatchSubmitter(_livy(settings))
-
-
-def _livy(settings: NightlySettings) -> LivyClient:
-    from shared.trends.submitters.livy import FabricClient, LivyClient, SynapseClient  # noqa: PLC0415  heavy
+    from shared.trends.submitters.livy import FabricSubmitter, LivySubmitter, SynapseSubmitter  # noqa: PLC0415  heavy
     from shared.trends.submitters.rest import basic_headers, token_headers  # noqa: PLC0415  heavy
 
     if settings.submitter == "synapse":
-        return SynapseClient(*settings.pool, settings.request)
+        return SynapseSubmitter(*settings.pool, settings.request)
     url, fabric = settings.endpoint, urlsplit(settings.endpoint).hostname == FABRIC
     if settings.user or not fabric:
         headers = basic_headers(settings.user, settings.password)
     else:
         headers = token_headers(url, f"https://{FABRIC}/.default")
-    return (FabricClient if fabric else LivyClient)(url, settings.request, headers)
+    return (FabricSubmitter if fabric else LivySubmitter)(url, settings.request, headers)

@@ -49,7 +49,7 @@ from shared.trends.datasets.errors import ManageRightMissing
 from shared.trends.datasets.queue_settings import ServiceBusQueueReader
 from shared.trends.submitters.databricks import DatabricksSubmitter
 from shared.trends.submitters.inputs import StoredInputs
-from shared.trends.submitters.livy import SynapseClient
+from shared.trends.submitters.livy import SynapseSubmitter
 from tests.builders import NOW, plan
 from tests.deployed.services import AMQP_PORT, Certificate, behind_tls, new_host, new_token
 from tests.local.amqp_rig import LEAVES_SOCKETS_OPEN
@@ -205,8 +205,8 @@ CALLS: dict[str, tuple[Callable[[], Any], Callable[[Any], Awaitable[Any]], str, 
         *(SITE.lower(), "Monitoring Reader"),
     ),
     "synapse": (
-        lambda: SynapseClient("https://w.dev.azuresynapse.net", "pool", {}),
-        lambda client: client.page(0, 1),
+        lambda: SynapseSubmitter("https://w.dev.azuresynapse.net", "pool", {}),
+        lambda client: client.status("1"),
         *("Synapse pool pool", "Synapse Compute Operator"),
     ),
     "databricks": (

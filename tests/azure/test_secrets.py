@@ -28,9 +28,8 @@ from shared.ingestion.store.events import EventStore
 from shared.notifications.notifiers import LogNotifier, Webhook, Webhooks
 from shared.settings import SETTINGS
 from shared.trends.nightly.model import Job
-from shared.trends.submitters.batches import BatchSubmitter
 from shared.trends.submitters.inputs import StoredInputs
-from shared.trends.submitters.livy import LivyClient
+from shared.trends.submitters.livy import LivySubmitter
 from shared.values.messages import Message
 from shared.values.news import News, NewsKind
 from shared.wiring.batch_sender import batch_sender
@@ -146,8 +145,8 @@ async def headers() -> Mapping[str, str]:
     return {"Authorization": f"Basic {KEY}"}
 
 
-def livy(loaded: settings.Settings) -> BatchSubmitter:
-    return BatchSubmitter(LivyClient(loaded.nightly.endpoint, loaded.nightly.request, headers))
+def livy(loaded: settings.Settings) -> LivySubmitter:
+    return LivySubmitter(loaded.nightly.endpoint, loaded.nightly.request, headers)
 
 
 def inputs(loaded: settings.Settings) -> StoredInputs:
@@ -273,11 +272,11 @@ async def test_the_status_of_a_job_reveals_no_secret() -> None:
         "log": [f"java.io.IOException: fs.azure.account.key: AccountKey={KEY}"],
     }
 
-    class Client(LivyClient):
-        async def get(self, _handle: str, /) -> dict[str, Any]:
+    class Client(LivySubmitter):
+        async def _get(self, _handle: str, /) -> dict[str, Any]:
             return batch
 
     client = Client(f"https://app:{PLANTED}@livy.example", {}, headers)
-    status = await BatchSubmitter(client).status("1")
+    status = await client.status("1")
     assert status.error
     assert [secret for secret in FORMS if secret in f"{status}"] == []

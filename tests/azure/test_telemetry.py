@@ -164,7 +164,7 @@ async def test_dates_of_the_last_week_are_counted_by_the_state_of_their_latest_r
     runs = {1: RunState.FAILED, 2: RunState.SUCCEEDED, 3: RunState.SUCCEEDED, 8: RunState.LOST}
     for days, state in runs.items():
         day = NOW.date() - timedelta(days=days)
-        await store.insert(Run("events", day, 1, 1, "t", NOW, state, NOW, NOW))
+        await store.write(Run("events", day, 1, 1, "t", NOW, state, NOW, NOW))
     await store.ask("events", Demand(NOW.date(), NOW, "nightly run"))
     measured.meter(of_dates("events", await store.read("events")))
     points = measured.points()["autoscaler.trends.dates"]

@@ -53,10 +53,10 @@ class App:
         parts: Parts = module.app
         parts.now = lambda: NOW.replace(hour=0)
         reader = MemoryQueueReader(self.facts)
-        check = CheckOnce("processing", "working", parts.checked.periods, reader)
+        check = CheckOnce("processing", "working", parts.checked.periods, reader.facts)
         parts.data_sets.processing_sender, parts.data_sets.queue_check = sender, check
         parts.data_sets.claims = MemoryClaims(parts.now)
-        parts.nightly.recompute = self.recompute
+        parts.nightly.recompute = self.recompute  # type: ignore[method-assign]
 
     async def arrive(self, event: object) -> None:
         message = Mock(spec=func.QueueMessage, id="m")
@@ -97,7 +97,7 @@ async def test_a_claim_is_held_by_a_message_and_not_by_its_copies(app: App) -> N
         raise OSError("storage is down")
 
     body = schedule_processing("sales", Period(), NOW).body
-    app.module.app.nightly.recompute = Mock(recompute=fail)
+    app.module.app.nightly.recompute = fail
     with pytest.raises(OSError, match="storage is down"):
         await app.deliver(7, body)
     app.module.app.nightly.recompute = app.recompute

@@ -19,12 +19,12 @@ from azure.servicebus import ServiceBusClient
 
 from local.amqp_broker import AmqpStandIn, faults, in_thread
 from shared.azure.service_bus import duplicate_window
-from shared.cli import messages
 from shared.cli.command import DONE, FAILED, WRONG
 from shared.cli.main import main
 from shared.messaging.batch_sender import BatchSender
 from shared.messaging.lines import read_messages
 from shared.messaging.model import BadLines
+from shared.wiring import batch_sender
 from tests.emulators.rig import Bus, bus_in_thread
 
 Write = Callable[[str], str]
@@ -130,14 +130,14 @@ def test_messages_that_may_have_arrived_are_not_sent_again_after_the_window_of_t
     queue = asyncio.run(jobs.bus.queue(duplicate_window=timedelta(seconds=20)))
     jobs.bus.inside().faults.arm(faults.drop_after_accept(queue))
     ticks = iter([0.0, *[11.0] * 9])
-    build = messages._sender
+    build = batch_sender.batch_sender
 
-    def with_clock(*arguments: Any) -> BatchSender:
-        sender = build(*arguments)
+    def with_clock(*arguments: Any, **options: Any) -> BatchSender:
+        sender = build(*arguments, **options)
         sender.seconds = lambda: next(ticks)
         return sender
 
-    monkeypatch.setattr(messages, "_sender", with_clock)
+    monkeypatch.setattr(batch_sender, "batch_sender", with_clock)
     file = write('{"body": 1, "message_id": "a"}\n{"body": 2, "message_id": "b"}')
     code = main(["send-messages", file, "--queue", queue, "--json", *option])
     answer = json.loads(capsys.readouterr().out)

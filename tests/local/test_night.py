@@ -83,10 +83,10 @@ async def test_a_demo_that_ends_with_the_nightly_run_leaves_no_processes_or_conn
 async def insert_failed_run(azurite: Azurite) -> None:
     now = datetime.now(UTC)
     run = runs.started(
-        night_telemetry.CONTAINER, Demand(TODAY, now, "night"), None, 1, "t", now, RunPolicy()
+        night_telemetry.CONTAINER, Demand(TODAY, now, "night"), None, "t", now, RunPolicy()
     )
     store = TableRunStore(StorageConnection("Storage", azurite.connection_string))
-    await store.insert(replace(run, state=RunState.FAILED, error="no memory"))
+    await store.write(replace(run, state=RunState.FAILED, error="no memory"))
     await store.close()
 
 

@@ -16,7 +16,7 @@ EVENT_TIME = datetime(2026, 3, 2, 6, tzinfo=UTC)
 
 
 def observed_at(path: str) -> datetime:
-    return BlobArrived("container", path, "id", EVENT_TIME).observed_at
+    return BlobArrived("container", path, EVENT_TIME).observed_at
 
 
 @pytest.mark.parametrize(

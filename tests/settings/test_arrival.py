@@ -56,7 +56,7 @@ from shared.trends.datasets.periods import Period
 from shared.trends.datasets.queue_settings import ServiceBusQueueReader
 from shared.trends.submitters.databricks import DatabricksSubmitter
 from shared.trends.submitters.inputs import StoredInputs
-from shared.trends.submitters.livy import FabricClient, LivyClient, SynapseClient
+from shared.trends.submitters.livy import FabricSubmitter, LivySubmitter, SynapseSubmitter
 from shared.trends.submitters.local import LocalSubmitter
 from shared.values.metering import no_meter
 from shared.wiring import ingestion, runner
@@ -198,7 +198,7 @@ def times(app: App) -> list[Any]:
 
 
 def livy(app: App) -> Arguments:
-    return given(LivyClient, lambda: app.nightly.submitter)
+    return given(LivySubmitter, lambda: app.nightly.submitter)
 
 
 def period(app: App) -> Period:
@@ -562,10 +562,10 @@ async def test_a_setting_arrives_where_it_acts(name: str) -> None:
 
 SUBMITTERS: Mapping[str, tuple[type, Mapping[str, str]]] = {
     "local": (LocalSubmitter, {"TrendsEndpoint": "logs"}),
-    "livy": (LivyClient, LIVY),
-    "livy of Fabric": (FabricClient, {**LIVY, "TrendsEndpoint": f"https://{FABRIC}/v1/w"}),
+    "livy": (LivySubmitter, LIVY),
+    "livy of Fabric": (FabricSubmitter, {**LIVY, "TrendsEndpoint": f"https://{FABRIC}/v1/w"}),
     "synapse": (
-        SynapseClient,
+        SynapseSubmitter,
         {**LIVY, "TrendsEndpoint": "https://w.dev.azuresynapse.net/sparkPools/pool1"},
     ),
     "databricks": (

@@ -63,7 +63,7 @@ def test_every_input_of_a_data_set_reaches_the_job() -> None:
         TrendsDataSets="events,requests", TrendsArguments="--control c.csv",
     )  # fmt: skip
     assert problems == []
-    run = runs.started("events", Demand(NOW.date(), NOW, ""), None, 1, "t", NOW, RunPolicy())
+    run = runs.started("events", Demand(NOW.date(), NOW, ""), None, "t", NOW, RunPolicy())
     night = loaded.nightly
     job = runs.job(run, night.inputs, night.output, night.arguments)
     options = options_of(job.arguments, NOW.date())
@@ -92,5 +92,5 @@ async def test_without_a_job_processing_a_data_set_is_only_logged(
     caplog.set_level(logging.INFO)
     work = DatasetWork("sales", "2026-03-01", NOW, NOW)
     async with app_of({**PLACES, **also}) as app:
-        await app.nightly.recompute.recompute(work)
+        await app.nightly.recompute(work)
     assert "sales:2026-03-01 is due: no job is configured to process it" in caplog.text

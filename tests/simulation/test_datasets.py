@@ -18,6 +18,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import partial
 
 import pytest
 
@@ -171,7 +172,7 @@ class World:
 
         assert isinstance(queued.message.body, bytes)
         work = decode_work(queued.message.body)
-        recompute = Recompute(self, queued.number)
+        recompute = partial(self.process, holder=queued.number)
         flow = process_dataset.process_data_set(work, queued.number, self.claims, recompute, self)
         self.scheduler.start(flow, ended, dies_at=dies_at)
 
@@ -202,17 +203,6 @@ class World:
     def calm(self) -> None:
         self.scheduler.fault_rate, self.slow = 0, False
         self.run(CALM)
-
-
-@dataclass(frozen=True)
-class Recompute:
-    """Records which message is processing."""
-
-    world: World
-    holder: str
-
-    async def recompute(self, work: DatasetWork) -> None:
-        await self.world.process(work, self.holder)
 
 
 def check_seed(seed: int) -> None:

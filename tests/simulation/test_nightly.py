@@ -131,7 +131,7 @@ class Host:
         return self.world.store_now() + (skew if self.world.slow else timedelta(0))
 
 
-@pausing("read", "ask", "insert", "replace", by=lambda store: store.host.pause())
+@pausing("read", "ask", "write", by=lambda store: store.host.pause())
 class Store(MemoryRunStore):
     """The runs as one invocation reaches them."""
 

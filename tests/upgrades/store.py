@@ -130,7 +130,7 @@ async def write(at: Stores) -> dict[str, Any]:
     claim = await at.claims.take(values.WORK, "message-1")
     claim = await at.claims.change(claim, "message-2", done=True)
     await at.runs.ask(values.DATASET, values.DEMAND)
-    await at.runs.insert(values.RUN)
+    await at.runs.write(values.RUN)
     await at.table(TRENDS).overwrite(trend_row(values.TREND))
     await at.table(TRENDS).overwrite({**trend_row(values.LOSS), **alarm_keys(values.LOSS)})
     until = {"PartitionKey": ALARMS, "RowKey": ALARMS_UNTIL, "date": values.LOSS.date}

@@ -1,8 +1,7 @@
-"""Parses Event Grid's events of new blobs, in both of its schemas, and checks each field.
+"""Parses Event Grid's events of new blobs, in both of its schemas.
 
-CloudEvents 1.0: learn.microsoft.com/azure/event-grid/cloud-event-schema. Event Grid's own schema:
-learn.microsoft.com/azure/event-grid/event-schema-blob-storage. Event Grid encodes queue messages in
-base64; test messages that are written by hand are usually plain JSON.
+See learn.microsoft.com/azure/event-grid/cloud-event-schema and event-schema-blob-storage. Event
+Grid encodes queue messages in base64; those that are written by hand are usually plain JSON.
 """
 
 from __future__ import annotations
@@ -30,15 +29,11 @@ class BlobArrived:
 
     container: str
     path: str
-    event_id: str
     time: datetime
 
     @property
     def observed_at(self) -> datetime:
-        """The hour or day in the path. If the path has none, it is the time of the event.
-
-        Raises UnreadableMessage if the path holds an invalid date, or if the time is out of range.
-        """
+        """The hour or day in the path, or else the time of the event. Raises UnreadableMessage."""
         try:
             observed_at = hour_of(self.path) or self.time
         except ValueError as error:
@@ -55,7 +50,7 @@ class BlobArrived:
 
 
 def decode_arrival(body: str) -> BlobArrived:
-    """Parse the event in a queue message. Raises UnreadableMessage with the reason."""
+    """Parse the event in a queue message. Raises UnreadableMessage."""
     fields = _object(body)
     cloud_event = "specversion" in fields
     if cloud_event and fields["specversion"] != "1.0":
@@ -75,7 +70,7 @@ def decode_arrival(body: str) -> BlobArrived:
     text = _string(fields, "time" if cloud_event else "eventTime")
     if (time := zoned_time(text)) is None:
         raise UnreadableMessage.field("event: time", text, "be an ISO 8601 time with a zone")
-    return BlobArrived(match[1], match[2], _string(fields, "id"), time)
+    return BlobArrived(match[1], match[2], time)
 
 
 def _object(body: str) -> Mapping[str, Any]:

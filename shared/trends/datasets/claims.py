@@ -1,8 +1,6 @@
 """Decides which message processes a data set for a period, by a row that can be inserted only once.
 
-Service Bus forgets message ids after its duplicate detection window, but the row stays. So if a
-duplicate arrives after the window, the row shows that the work is done, and the duplicate is
-ignored.
+The row stays when Service Bus has forgotten the message ids, after its duplicate detection window.
 """
 
 from __future__ import annotations
@@ -17,18 +15,14 @@ from shared.values.leases import is_held
 from shared.values.messages import Message
 
 WAIT_MIN = timedelta(seconds=5)
-"""The shortest postponement. The clocks of the claim store and of Service Bus differ, so a message
-may be delivered a moment too early. Without this minimum, it could then be postponed many times
-within that moment.
-"""
+"""The shortest postponement, because the clocks of the claim store and of Service Bus differ, and a
+message that comes a moment too early must not be postponed many times within that moment."""
 
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """A claim as it was read. ``holder`` is the id of a message; ``version`` is the row's ETag or
-    version number.
-
-    All times are those of the store's clock. ``seen_at`` is the store's time of the reply.
+    """A claim as it was read at ``seen_at``, with the times of the store's clock. ``holder`` is the
+    id of a message; ``version`` is the row's ETag.
     """
 
     work: DatasetWork
@@ -40,8 +34,6 @@ class Claim:
 
 
 class ClaimDecision(Enum):
-    """What the handler of a message may do, given the stored claim."""
-
     WORK = "work"
     TAKE_OVER = "take over"
     LEAVE = "leave"
@@ -49,13 +41,8 @@ class ClaimDecision(Enum):
 
 
 def judge(claim: Claim, holder: str, lease: timedelta) -> ClaimDecision:
-    """What the message ``holder`` may do.
-
-    1. If the work is done, do nothing.
-    2. The holder of the claim works. It may do so again if its message is redelivered after a
-       failure or crash.
-    3. Other messages wait, and take the claim over once its holder has not renewed it for the
-       length of the lease.
+    """What the message ``holder`` may do. The holder of the claim may work again after a failure or
+    crash. Others take it over once it has not been renewed for the length of the lease.
     """
     if claim.done_at is not None:
         return ClaimDecision.LEAVE
@@ -66,12 +53,10 @@ def judge(claim: Claim, holder: str, lease: timedelta) -> ClaimDecision:
 
 
 def postponed(claim: Claim, holder: str, lease: timedelta) -> Message:
-    """The message that replaces ``holder``. It is due when the present claim expires.
+    """The message that replaces ``holder``, due when the present claim expires.
 
-    Its id contains the id of the message that it replaces and the time of the claim. So duplicate
-    detection lets only one replacement through, however often ``holder`` is delivered. If the
-    replacement has to wait again, it is replaced by a message with another id, which duplicate
-    detection accepts.
+    Its id contains that of ``holder`` and the time of the claim. So duplicate detection lets one
+    replacement through, however often ``holder`` is delivered, and accepts the replacement's own.
     """
     remaining = claim.taken_at + lease - claim.seen_at
     due = claim.seen_at + min(max(remaining, WAIT_MIN), lease)

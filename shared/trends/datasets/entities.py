@@ -19,16 +19,13 @@ class QueueDescription:
 
     requires_session: bool
     forward_to: str | None
-    """The name of an entity in the same namespace. Service Bus cannot forward to another
-    namespace."""
+    """The name of an entity in the same namespace."""
 
 
 def problems(
     processing: QueueDescription, working: QueueDescription, periods: Sequence[Period]
 ) -> Sequence[str]:
-    """The problems of the queue that receives messages and of the queue from which they are
-    processed.
-    """
+    """The problems of the queue that receives messages, and of that which delivers them."""
     wrong = _window_problems(processing, periods)
     if processing.requires_session:
         wrong.append(

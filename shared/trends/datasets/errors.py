@@ -18,8 +18,7 @@ class UnreadableMessage(MessagingError):
 
 
 class ManageRightMissing(MessagingError):
-    """The settings of a queue cannot be read, because the app's identity lacks the right to manage
-    it."""
+    """The app's identity lacks the right to read the settings of a queue."""
 
 
 class ClaimTaken(MessagingError):

@@ -1,5 +1,4 @@
-"""The periods for which data sets are processed, such as a day or two hours. All times are in
-UTC."""
+"""The periods for which data sets are processed, such as a day or two hours, in UTC."""
 
 from __future__ import annotations
 
@@ -19,23 +18,11 @@ DUPLICATE_WINDOW_MAX = timedelta(days=7)
 
 
 @dataclass(frozen=True, slots=True)
-class ProcessingRound:
-    """One of the times at which a period is processed: round 0 is the first, and round n is at the
-    end of the n-th lateness interval.
-    """
-
-    late: int
-    due: datetime
-
-
-@dataclass(frozen=True, slots=True)
 class Period:
     """One kind of period: a number of whole days, or a fraction of a day that divides it evenly.
 
-    A period is processed ``delay`` after its end. The time after the end of the period is divided
-    into intervals of ``lateness``. If data arrive after the first processing, the period is
-    processed again at the end of the interval in which they arrive, once for all data of that
-    interval. So even very late data are processed. Raises ValueError.
+    It is processed ``delay`` after its end, and again at the end of each interval of ``lateness``
+    after its end in which data arrive, however late. Raises ValueError.
     """
 
     length: timedelta = DAY
@@ -61,35 +48,29 @@ class Period:
 
     @property
     def memory(self) -> timedelta:
-        """The time that the duplicate detection window must exceed.
-
-        The same message may be sent from the beginning of a period until its processing, or
-        throughout a lateness interval.
+        """The time that the duplicate detection window must exceed: the same message may be sent
+        from the beginning of a period until its processing, or throughout a lateness interval.
         """
         return self.length + max(self.delay, self.lateness)
 
     def start(self, time: datetime) -> datetime:
-        """When the period that contains the time began. Raises ValueError."""
-        if not EPOCH <= time <= TIME_MAX:
-            raise ValueError(f"{time} is not from {EPOCH:%Y} to {TIME_MAX:%Y}")
+        """When the period that contains the time began."""
         return EPOCH + (time - EPOCH) // self.length * self.length
 
-    def next_round(self, start: datetime, now: datetime) -> ProcessingRound:
-        """The round that processes data which have arrived by now for the period that begins at
-        ``start``. A round that is about to begin may already have begun by another clock, so the
-        next round is used.
+    def next_round(self, start: datetime, now: datetime) -> tuple[int, datetime]:
+        """The number and the time of the round that processes data which have arrived by now for
+        the period that begins at ``start``. Round 0 is the first, and round n is at the end of the
+        n-th lateness interval. One that is about to begin may have begun by another clock.
         """
         end, moment = start + self.length, now + CLOCKS_APART_MAX
         if moment < end + self.delay:
-            return ProcessingRound(0, end + self.delay)
+            return 0, end + self.delay
         late = max(0, (moment - end) // self.lateness) + 1
-        return ProcessingRound(late, end + late * self.lateness)
+        return late, end + late * self.lateness
 
     def label(self, start: datetime) -> str:
         """The period that begins at ``start``, as part of an id: ``2026-03-01``, or
-        ``2026-03-01T02:00Z/PT2H``.
-
-        Different kinds of period never share a label, so they can share a queue.
+        ``2026-03-01T02:00Z/PT2H``. Kinds of period that share a queue never share a label.
         """
         if self.length == DAY:
             return f"{start:%Y-%m-%d}"

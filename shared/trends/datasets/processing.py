@@ -1,9 +1,9 @@
 """Schedules one message per data set and period, however many observations (such as new blobs)
-there are. Each observation schedules the same message, with the same id. The queue that receives
-the message detects duplicates when messages are sent, not when they are due, so only the first
-message remains. When it is due, it is forwarded to the working queue, whose sessions prevent a data
-set from being processed twice at once. All observations that arrive after the processing together
-cause one more message.
+there are.
+
+Each observation sends a message with the same id, and the queue keeps the first. When it is due, it
+is forwarded to the working queue, whose sessions prevent a data set from being processed twice at
+once. All observations that arrive after the processing together cause one more message.
 """
 
 from __future__ import annotations
@@ -21,22 +21,17 @@ from shared.values.text import zoned_time
 
 SCHEMA_VERSION = 1
 LATE_MAX = 10**9 - 1
-"""The highest number of a late round: more than the minutes since 1970, because a lateness interval
-is at least a minute.
-"""
+"""The highest number of a round: more than the minutes since 1970."""
 
 DATASET_LENGTH_MAX = 80
-"""The most characters of a data set's name. A message id of 128 characters must hold the name, a
-period, and the number of a late round.
-"""
+"""A message id of 128 characters must hold the data set's name, a period, and the round."""
 
 
 @dataclass(frozen=True, slots=True)
 class DatasetWork:
     """A data set to process for one period. ``label`` is the period's name, see ``Period.label``.
 
-    ``late`` is 0 for the first processing, and otherwise the number of a late round, see
-    ProcessingRound.
+    ``late`` is the number of the round, see ``Period.next_round``.
     """
 
     dataset: str
@@ -47,7 +42,6 @@ class DatasetWork:
 
     @property
     def round_label(self) -> str:
-        """The label of what is processed once: a period, or a late round of a period."""
         return f"{self.label}:late-{self.late}" if self.late else self.label
 
     @property
@@ -58,26 +52,16 @@ class DatasetWork:
 def schedule_processing(
     dataset: str, period: Period, now: datetime, observed_at: datetime | None = None
 ) -> Message:
-    """The message that starts the processing once the period of the observation is over.
-
-    ``observed_at`` defaults to ``now``. If that processing has already begun, the message is for
-    the next round (see Period). Raises ValueError for a data set's name that does not fit into a
-    message id.
+    """The message that starts the next processing of the period of the observation, or of ``now``.
+    A data set's name has up to 63 characters, like that of any container.
     """
-    if not 1 <= len(dataset) <= DATASET_LENGTH_MAX:
-        raise ValueError(
-            f"data set {dataset!r}: its name must have 1 to {DATASET_LENGTH_MAX} characters"
-        )
     start = period.start(observed_at or now)
-    processing_round = period.next_round(start, now)
-    work = DatasetWork(
-        dataset, period.label(start), start, start + period.length, processing_round.late
-    )
-    return processing_message(work, work.message_id, processing_round.due)
+    late, due = period.next_round(start, now)
+    work = DatasetWork(dataset, period.label(start), start, start + period.length, late)
+    return processing_message(work, work.message_id, due)
 
 
 def processing_message(work: DatasetWork, message_id: str, due: datetime) -> Message:
-    """The message that starts the work when it is due."""
     return Message(
         body=encode_work(work),
         message_id=message_id,

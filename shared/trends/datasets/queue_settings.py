@@ -18,13 +18,14 @@ from shared.values.redaction import redacting
 
 @redacting
 class ServiceBusQueueReader:
-    """See QueueReader."""
+    """Reads the settings of queues."""
 
     def __init__(self, connection: ServiceBusConnection) -> None:
         self._client = administration_client(connection)
         self._connection = connection
 
     async def facts(self, queue: str) -> QueueDescription:
+        """Raises LinkFailed if the queue does not exist, and ManageRightMissing."""
         access = service_bus_access(self._connection, f"queue {queue}", "Owner")
         try:
             with access.explained():
@@ -59,9 +60,7 @@ def _facts(queue: QueueProperties) -> QueueDescription:
 
 def _path(address: str) -> str:
     """The path of an entity that is given by its address (by the service) or its name (by people).
-
-    The host in the address is ignored. It is always the namespace's own name, even if the app
-    reaches the namespace by an alias, and its domain differs between Azure clouds.
+    The host is ignored, because it differs for an alias, and its domain between Azure clouds.
     """
     path = urlsplit(address).path if "://" in address else address
     return unquote(path).strip("/")

@@ -1,3 +1,1 @@
-"""Nightly trends: which dates to recompute, and the runs of the job, at most one at a time for each
-date.
-"""
+"""Nightly trends: which dates to recompute, and one run of the job at a time for each date."""

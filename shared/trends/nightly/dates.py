@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from datetime import UTC, date, datetime, time, timedelta
 
+from shared.trends.nightly.errors import InputUnreadable
 from shared.trends.nightly.model import Demand
 
 DAY = timedelta(days=1)
+Newest = Mapping[date, datetime] | InputUnreadable
+"""The time at which data of each date were last written, or the reason why that is unknown."""
 
 
 def recent_dates(now: datetime, late_days: int) -> tuple[date, ...]:
@@ -17,9 +20,8 @@ def recent_dates(now: datetime, late_days: int) -> tuple[date, ...]:
 
 
 def completed_dates(start: datetime, end: datetime, now: datetime) -> tuple[date, ...]:
-    """The dates between ``start`` (inclusive) and ``end`` (exclusive) that are over. The current
-    date is left to the nightly run, because an incomplete day would look like lost events.
-    """
+    """The dates between ``start`` (inclusive) and ``end`` (exclusive) that are over, because an
+    incomplete day would look like lost events."""
     first = start.astimezone(UTC).date()
     last = (end.astimezone(UTC) - timedelta(microseconds=1)).date()
     touched = [first + n * DAY for n in range((last - first).days + 1)]
@@ -27,18 +29,14 @@ def completed_dates(start: datetime, end: datetime, now: datetime) -> tuple[date
 
 
 def demands_for(
-    dates: Sequence[date],
-    newest: Mapping[date, datetime] | None,
-    reason: str,
-    known_until: datetime | None = None,
+    dates: Sequence[date], newest: Newest, reason: str, known_until: datetime | None = None
 ) -> tuple[Demand, ...]:
-    """The demands for the dates, given the time at which data of each date were last written.
+    """The demands for those of the dates that have data.
 
-    A date without data gets no demand. If the data cannot be listed (``newest`` is None), the
-    demand is for data up to ``known_until``, or up to the end of the day, so that the date is
-    computed once.
+    If the data cannot be listed, each demand is for data up to ``known_until``, or up to the end of
+    the day, so that the date is computed once.
     """
-    if newest is None:
+    if isinstance(newest, InputUnreadable):
         reason = f"{reason}; its data cannot be listed"
         return tuple(Demand(day, known_until or _end(day), reason) for day in dates)
     return tuple(Demand(day, newest[day], reason) for day in dates if day in newest)

@@ -5,32 +5,28 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 
-class NightlyError(Exception):
-    """The base class of these errors."""
-
-
-class RunTaken(NightlyError):
+class RunTaken(Exception):
     """Another instance has changed this run, or started another run, since the read. Read again."""
 
 
-class JobRefused(NightlyError):
+class JobRefused(Exception):
     """The Spark service refused the job, and would refuse it again. An operator must act."""
 
 
-class JobUnavailable(NightlyError):
-    """The Spark service did not answer, so it may have accepted the job. Submit the same token
-    again. ``status`` is the HTTP status of its answer, None without one."""
+class JobUnavailable(Exception):
+    """The Spark service may have accepted the job: submit the same token again. ``status`` is the
+    HTTP status of its answer, None without one."""
 
     def __init__(self, text: str, status: int | None = None) -> None:
         self.status = status
         super().__init__(text)
 
 
-class InputUnreadable(NightlyError):
+class InputUnreadable(Exception):
     """The input cannot be listed, because it does not exist or a permission is missing."""
 
 
-class NightFailed(NightlyError):
+class NightFailed(Exception):
     """The dates to recompute are unknown for some data sets. Try again."""
 
     def __init__(self, errors: Mapping[str, Exception]) -> None:

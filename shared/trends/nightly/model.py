@@ -1,7 +1,4 @@
-"""The data classes of the nightly job: demands, runs, and the replies of a Spark service.
-
-All times are UTC.
-"""
+"""The data classes of the nightly job: demands, runs, and replies of a Spark service, in UTC."""
 
 from __future__ import annotations
 
@@ -44,11 +41,8 @@ class Demand:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One run of the job for one date.
-
-    ``number`` counts all runs of a date; ``attempt`` counts its runs for the same data. ``token``
-    identifies the run to the Spark service, so that submitting it again does not start a second
-    job.
+    """One run of the job for one date. ``number`` counts all runs of a date; ``attempt`` counts its
+    runs for the same data. A ``token`` that is submitted again does not start a second job.
     """
 
     dataset: str
@@ -61,8 +55,6 @@ class Run:
     created_at: datetime
     changed_at: datetime
     submits: int = 1
-    """How often the run was submitted."""
-
     lease_until: datetime | None = None
     """While the state is ``submitting``, no instance submits the run again before this time."""
 
@@ -76,9 +68,7 @@ class Run:
     """The dates that a successful run could not read again. Their earlier totals remain."""
 
     retry_at: datetime | None = None
-    """After a failed run, no other run of the date starts before this time. None means that no
-    further attempt is made.
-    """
+    """After a failed run, when the next may start; None if no further attempt is made."""
 
     untold: bool = False
     """True until operators have been notified of this state."""
@@ -92,8 +82,6 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class DateRuns:
-    """The demand for a date, and its latest run."""
-
     date: date
     demand: Demand | None = None
     latest: Run | None = None
@@ -114,8 +102,6 @@ class Ledger:
 
 @dataclass(frozen=True, slots=True)
 class RunPolicy:
-    """The limits of attempts, time and parallelism of runs."""
-
     attempts: int = 3
     """The maximum number of runs of a date for the same data."""
 
@@ -123,15 +109,11 @@ class RunPolicy:
     """The wait before the second attempt. It doubles for each further attempt."""
 
     timeout: timedelta = timedelta(hours=4)
-    """A run that takes longer is stopped."""
-
     parallel: int = 1
     """The maximum number of concurrent runs of a data set."""
 
     lease: timedelta = timedelta(minutes=15)
-    """How long only one instance may submit a run. This is longer than a function may run, so the
-    instance with an expired lease no longer submits.
-    """
+    """How long only one instance may submit a run: longer than a function may run."""
 
     submit_delay: timedelta = timedelta(minutes=1)
     """The wait after a submission without a reply; it doubles, up to one hour."""
@@ -150,7 +132,7 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class Submission:
-    """The reply of the Spark service: its name for the run, and the address of the log."""
+    """The Spark service's name for the run, and the address of the log."""
 
     handle: str
     log_url: str = ""

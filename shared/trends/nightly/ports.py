@@ -10,8 +10,6 @@ from shared.trends.nightly.model import Demand, Job, JobStatus, Ledger, Run, Sub
 
 
 class RunStore(Protocol):
-    """Stores demands and runs."""
-
     async def read(self, dataset: str) -> Ledger:
         """All demands and latest runs of a data set, with the store's time."""
         ...
@@ -19,18 +17,13 @@ class RunStore(Protocol):
     async def ask(self, dataset: str, demand: Demand) -> bool:
         """Store the demand, unless the stored demand is for at least as much data.
 
-        Returns whether the demand was stored, even if the reply to the write was lost and the write
-        was repeated. Raises RunTaken if other instances keep changing the demand.
+        Returns whether it was stored. Raises RunTaken if other instances keep changing it.
         """
         ...
 
-    async def insert(self, run: Run) -> Run:
-        """Insert a run and return it with its version. Raises RunTaken if its number is taken."""
-        ...
-
-    async def replace(self, run: Run) -> Run:
-        """Update a run and return it with its new version. Raises RunTaken if the run was changed
-        or deleted since it was read.
+    async def write(self, run: Run) -> Run:
+        """Insert a run without a version, or update it, and return it with its new version. Raises
+        RunTaken if its number is taken, or if it was changed or deleted since it was read.
         """
         ...
 
@@ -38,12 +31,8 @@ class RunStore(Protocol):
         """Delete the demand and all runs of a date."""
         ...
 
-    async def close(self) -> None: ...
-
 
 class JobSubmitter(Protocol):
-    """A service that runs Spark applications."""
-
     async def submit(self, job: Job) -> Submission:
         """Submit the job, or return the submission of an earlier job with the same token.
 
@@ -57,10 +46,8 @@ class JobSubmitter(Protocol):
         ...
 
     async def cancel(self, handle: str) -> None:
-        """Cancel the run. This has no effect if it has ended or is unknown.
-
-        Livy forgets a canceled run, so its token must not be submitted again. Raises
-        JobUnavailable.
+        """Cancel the run, unless it has ended or is unknown. Livy forgets it, so its token must not
+        be submitted again. Raises JobUnavailable.
         """
         ...
 
@@ -68,13 +55,8 @@ class JobSubmitter(Protocol):
 
 
 class InputReader(Protocol):
-    """Lists the exported telemetry."""
-
     async def newest(self, dataset: str, dates: Sequence[date]) -> Mapping[date, datetime]:
-        """The time at which data of each date were last written. Dates without data are left out.
-
-        Raises InputUnreadable.
+        """When data of each date were last written; without dates that have none. Raises
+        InputUnreadable.
         """
         ...
-
-    async def close(self) -> None: ...

@@ -1,16 +1,14 @@
-"""The state machine of runs, and the decision about the next step for a date. All functions are
-pure.
+"""The state machine of runs, and the decision about the next step for a date. All is pure.
 
-The runs of a date are numbered without gaps. An instance inserts run n + 1 only after it has read
-that run n has ended. A final state never changes, and a row can be inserted only once. Therefore a
-date never has two open runs.
+The runs of a date are numbered without gaps, run n + 1 is inserted only after run n was read as
+ended, and a final state never changes. Therefore a date never has two open runs.
 """
 
 from __future__ import annotations
 
 import uuid
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import date, datetime, timedelta
 from enum import Enum
 
@@ -41,39 +39,32 @@ class RunAction(Enum):
     CHECK = "check"
 
 
-@dataclass(frozen=True, slots=True)
-class RunStep:
-    """The next step for a date. ``attempt`` is used if a run is to start."""
+def next_step(day: DateRuns, open_runs: int, now: datetime, policy: RunPolicy) -> RunAction:
+    """The next step for a date.
 
-    action: RunAction
-    attempt: int = 0
-
-
-def next_step(day: DateRuns, open_runs: int, now: datetime, policy: RunPolicy) -> RunStep:
-    """Decide the next step for a date.
-
-    1. An open run is checked. One whose submission got no reply is submitted again, with the same
-       token, when its lease expires.
-    2. No run starts without a demand, or if a run with all demanded data has succeeded.
-    3. After a failed run the date waits. Then it is tried again for the same data, up to
-       ``policy.attempts`` times. A demand for more data starts a new series of attempts.
-    4. At most ``policy.parallel`` runs are open at a time.
+    An open run is checked, or submitted again, with the same token, when its lease expires without
+    a reply. After a failed run the date waits, and is tried again for the same data, up to
+    ``policy.attempts`` times. A demand for more data starts a new series of attempts.
     """
     latest, demand = day.latest, day.demand
     if latest and not latest.state.ended:
-        return RunStep(_of_open(latest, now))
+        return _of_open(latest, now)
     if demand is None:
-        return RunStep(RunAction.NOTHING)
-    attempt = 1
-    if latest and latest.data_until >= demand.data_until:
-        attempt = latest.attempt + 1
-        if latest.state is RunState.SUCCEEDED or attempt > policy.attempts:
-            return RunStep(RunAction.NOTHING)
+        return RunAction.NOTHING
+    attempt = _attempt(latest, demand)
+    has_succeeded = latest is not None and latest.state is RunState.SUCCEEDED
+    if attempt > policy.attempts or (attempt > 1 and has_succeeded):
+        return RunAction.NOTHING
     if latest and _lasts(latest.retry_at, latest, now):
-        return RunStep(RunAction.NOTHING)
+        return RunAction.NOTHING
     if open_runs >= policy.parallel:
-        return RunStep(RunAction.NOTHING)
-    return RunStep(RunAction.START, attempt)
+        return RunAction.NOTHING
+    return RunAction.START
+
+
+def _attempt(latest: Run | None, demand: Demand) -> int:
+    """The number of the next run among those for the same data."""
+    return latest.attempt + 1 if latest and latest.data_until >= demand.data_until else 1
 
 
 def _of_open(run: Run, now: datetime) -> RunAction:
@@ -89,20 +80,14 @@ def _lasts(end: datetime | None, run: Run, now: datetime) -> bool:
 
 
 def started(
-    dataset: str,
-    demand: Demand,
-    latest: Run | None,
-    attempt: int,
-    token: str,
-    now: datetime,
-    policy: RunPolicy,
+    dataset: str, demand: Demand, latest: Run | None, token: str, now: datetime, policy: RunPolicy
 ) -> Run:
     """A new run. The caller inserts it before submitting it."""
     return Run(
         dataset=dataset,
         date=demand.date,
         number=latest.number + 1 if latest else 1,
-        attempt=attempt,
+        attempt=_attempt(latest, demand),
         token=token,
         data_until=demand.data_until,
         state=RunState.SUBMITTING,
@@ -113,7 +98,6 @@ def started(
 
 
 def submitted_again(run: Run, now: datetime, policy: RunPolicy) -> Run:
-    """The run with a new lease. The caller stores it before submitting it again."""
     return replace(
         run, submits=run.submits + 1, lease_until=now + policy.lease, changed_at=now, untold=False
     )
@@ -133,10 +117,7 @@ def accepted(run: Run, handle: str, log_url: str, now: datetime) -> Run:
 
 
 def unanswered(run: Run, error: str, now: datetime, policy: RunPolicy) -> Run:
-    """The run after a submission without a reply.
-
-    The same token is submitted again later, because the service may have accepted the job.
-    """
+    """The run after a submission without a reply. The service may have accepted the job."""
     delay = min(_doubled(policy.submit_delay, run.submits - 1), SUBMIT_DELAY_MAX)
     return replace(
         run,
@@ -166,10 +147,8 @@ def observed(
     policy: RunPolicy,
     warned_before: Collection[str] = (),
 ) -> Run:
-    """The run after its status was checked; the same run if nothing has changed.
-
-    A warning usually recurs every night, so operators are notified only if it is not among
-    ``warned_before``.
+    """The run after a check; the same run if nothing has changed. A warning usually recurs every
+    night, so operators are notified only if it is not among ``warned_before``.
     """
     stopping = run.state is RunState.STOPPING
     run = replace(run, log_url=status.log_url or run.log_url, error=run.error if stopping else "")
@@ -201,16 +180,13 @@ def _succeeded(run: Run, warning: str, now: datetime, warned_before: Collection[
 
 
 def _stopped(run: Run, now: datetime, policy: RunPolicy) -> Run:
-    """The run after a stop. It stays open until the service reports its end, so no other run starts
-    before.
-    """
+    """The run after a stop. It stays open until the service reports its end."""
     error = f"it ran for longer than {policy.timeout} and was stopped"
     return replace(run, state=RunState.STOPPING, error=error, changed_at=now, untold=True)
 
 
 def unseen(run: Run, error: str, now: datetime, policy: RunPolicy) -> Run:
-    """The run after a failed check of its status. Operators are notified once the run is
-    overdue."""
+    """The run after a failed check. Operators are notified once the run is overdue."""
     overdue = run.submitted_at is not None and now - run.submitted_at >= policy.timeout
     if run.error or not overdue:
         return run
@@ -218,10 +194,8 @@ def unseen(run: Run, error: str, now: datetime, policy: RunPolicy) -> Run:
 
 
 def to_notify(run: Run, now: datetime) -> Run:
-    """The run, reserved for its writer to notify operators of it, if they are to be notified.
-
-    Several functions check the same runs at the same time, such as those whose timers fire at the
-    start of the host.
+    """The run, reserved for its writer to notify operators if they are to be notified. Several
+    functions check the same runs at the same time.
     """
     return replace(run, notifying_until=now + NOTIFYING_MAX if run.untold else None)
 
@@ -237,10 +211,7 @@ def told(run: Run) -> Run:
 
 
 def _lost(run: Run, now: datetime, policy: RunPolicy) -> Run:
-    """The run if the service no longer knows it.
-
-    It may still be running, so no other run starts before its time limit is reached.
-    """
+    """The run if the service no longer knows it. It may still run until its time limit."""
     lost = failed(run, "the Spark service no longer knows the run", now, policy)
     ends = (run.submitted_at or run.created_at) + policy.timeout
     return replace(lost, state=RunState.LOST, retry_at=max(lost.retry_at or now, ends))
@@ -256,15 +227,11 @@ def _shortened(text: str) -> str:
 
 
 def job(run: Run, inputs: Sequence[str], output: str, arguments: Sequence[str]) -> Job:
-    """The job of a run.
-
-    In ``inputs`` and ``output``, ``{dataset}`` is replaced by the name of the data set.
-    """
+    """The job of a run. In ``inputs`` and ``output``, ``{dataset}`` is the name of the data set."""
     options = [*(("--input", each) for each in inputs), ("--output", output)]
     places = [part.replace(DATASET, run.dataset) for option in options for part in option]
     return Job(run.token, (*places, "--date", str(run.date), *arguments))
 
 
 def new_token(day: date, number: int) -> str:
-    """A unique token that contains the date and the number of the run."""
     return f"event-trends-{day}-{number}-{uuid.uuid4().hex[:12]}"

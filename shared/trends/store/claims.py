@@ -1,8 +1,5 @@
-"""Stores claims in the table ``Claims``: the PartitionKey is the data set, the RowKey the period.
-
-Operators may read the rows. If an operator deletes a row, the next message for its period causes
-the period to be processed again.
-"""
+"""Stores claims in the table ``Claims``, by data set (PartitionKey) and period (RowKey). If an
+operator deletes a row, the next message for its period processes the period again."""
 
 from __future__ import annotations
 
@@ -20,10 +17,7 @@ from shared.values.row_values import properties, value_of, zoned
 
 TABLE_NAME = "Claims"
 TAKES_MAX = 3
-"""The number of attempts of ``take``, each of which reads the row and then inserts it. The insert
-fails if another instance inserted the row in between. The next attempt finds that row, unless an
-operator has just deleted it.
-"""
+"""The attempts to read or insert a row that others insert and delete in between."""
 
 
 @redacting

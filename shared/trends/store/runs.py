@@ -1,8 +1,7 @@
 """Stores demands for nightly runs, and the runs, in the table ``TrendRuns``.
 
 The PartitionKey is the data set; the RowKey is ``2026-03-01|demand`` or ``2026-03-01|run|0001``.
-Operators may read the rows. If an operator deletes the rows of a date, the next nightly run that
-finds data for the date recomputes it.
+If an operator deletes the rows of a date, the next nightly run with data of the date recomputes it.
 """
 
 from __future__ import annotations
@@ -68,11 +67,12 @@ class TableRunStore:
             f"{ASKS_MAX} attempts"
         )
 
-    async def insert(self, run: Run) -> Run:
-        return await self._written(run, None)
-
-    async def replace(self, run: Run) -> Run:
-        return await self._written(run, run.version)
+    async def write(self, run: Run) -> Run:
+        try:
+            return replace(run, version=await self._table.put_marked(_row(run), run.version))
+        except RowConflict as error:
+            message = f"{run.dataset} {run.date}: another instance changed run {run.number} first"
+            raise RunTaken(message) from error
 
     async def forget(self, dataset: str, day: date) -> None:
         rows = await self._table.range(key(dataset), f"{day}|", f"{day}}}")
@@ -80,13 +80,6 @@ class TableRunStore:
 
     async def close(self) -> None:
         await self._table.close()
-
-    async def _written(self, run: Run, version: str | None) -> Run:
-        try:
-            return replace(run, version=await self._table.put_marked(_row(run), version))
-        except RowConflict as error:
-            message = f"{run.dataset} {run.date}: another instance changed run {run.number} first"
-            raise RunTaken(message) from error
 
 
 def _with_row(days: Mapping[date, DateRuns], dataset: str, row: Any) -> DateRuns:
@@ -100,10 +93,7 @@ def _with_row(days: Mapping[date, DateRuns], dataset: str, row: Any) -> DateRuns
 
 
 def _covers(row: Mapping[str, Any], demand: Demand) -> bool:
-    """Whether the stored demand already asks for data as new as ``demand`` does.
-
-    A row that cannot be read is overwritten.
-    """
+    """Whether the stored demand is for data as new. A row that cannot be read is overwritten."""
     try:
         return _demand(row).data_until >= demand.data_until
     except (KeyError, TypeError, ValueError):

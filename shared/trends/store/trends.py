@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Collection
 from datetime import date, timedelta
@@ -20,14 +21,16 @@ TABLE_NAME = "Trends"
 ROWS_MAX = 100_000
 """The most rows that are read: one month of three thousand series, in a hundred pages."""
 DELETED_AT_ONCE = 5_000
+KEPT = timedelta(days=100)
+"""The page shows 60 days. The results folder of the job keeps all days."""
+BUDGET_SECONDS = 270
+"""A function on a Consumption plan may run for five minutes. The next run deletes the rest."""
 
 log = logging.getLogger(__name__)
 
 
 @redacting
 class TableTrends:
-    """Reads trends, and deletes those of old dates."""
-
     def __init__(self, connection: StorageConnection) -> None:
         self._table = Table(connection, TABLE_NAME)
 
@@ -36,10 +39,9 @@ class TableTrends:
     ) -> list[Trend]:
         """The trends of each series and day from ``first`` on, or only those with these verdicts.
 
-        A row that cannot be read is logged. If no ``verdicts`` are given, the row is also returned,
-        with the verdict ``unreadable``. At most ``rows_max`` rows are read, in the order of the
-        series' names; a log line says when there are more. Losses are read from their own partition
-        if the job keeps it.
+        A row that cannot be read is logged and, without ``verdicts``, returned with the verdict
+        ``unreadable``. At most ``rows_max`` rows are read, in the order of the series' names; more
+        are logged. Losses are read from their own partition if the job keeps it.
         """
         has_alarms = bool(verdicts) and LOST.issuperset(verdicts) and await self._alarms(first)
         condition = f"PartitionKey {'eq' if has_alarms else 'ne'} {literal(ALARMS)}"
@@ -50,12 +52,8 @@ class TableTrends:
         trends = []
         rows = await self._table.rows(condition, rows_max)
         if len(rows) == rows_max:
-            log.warning(
-                "[trends_cut] table %s has %s rows or more from %s on; the rest is not read",
-                TABLE_NAME,
-                rows_max,
-                first,
-            )
+            text = "[trends_cut] table %s has %s rows or more from %s on; the rest is not read"
+            log.warning(text, TABLE_NAME, rows_max, first)
         for row in rows:
             try:
                 trends.append(trend_of(row))
@@ -69,10 +67,21 @@ class TableTrends:
         row = await self._table.get(ALARMS, ALARMS_UNTIL)
         return row is not None and str(row.get("date")) >= first.isoformat()
 
-    async def delete_older(self, kept: timedelta) -> int:
-        """Delete the trends of dates older than ``kept``, and return their number."""
+    async def delete_old(self) -> None:
+        """Delete trends older than ``KEPT``. An error is logged, and the next run tries again."""
+        try:
+            async with asyncio.timeout(BUDGET_SECONDS):
+                count = await self._delete_old()
+        except Exception as error:
+            text = f"old trends stay until the next run: {type(error).__name__}: {error}"
+            log.warning("[trends_not_deleted] %s", text, extra={"action": "trends_not_deleted"})
+        else:
+            extra = {"action": "trends_deleted"}
+            log.info("[trends_deleted] %s rows of old trends deleted", count, extra=extra)
+
+    async def _delete_old(self) -> int:
         await self._table.get(ALARMS, ALARMS_UNTIL)  # for the time of the service
-        before, deleted = (server_time() - kept).date().isoformat(), 0
+        before, deleted = (server_time() - KEPT).date().isoformat(), 0
         condition = f"RowKey ge '0' and RowKey lt {literal(before)}"
         keys = ("PartitionKey", "RowKey")
         while rows := await self._table.rows(condition, DELETED_AT_ONCE, keys):

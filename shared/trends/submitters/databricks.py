@@ -1,7 +1,7 @@
 """Submits jobs as one-time runs of Databricks Jobs.
 
-REST API: docs.databricks.com/api/azure/workspace/jobs/submit. Databricks starts only one run for an
-idempotency token. A repeated request returns that run.
+REST API: docs.databricks.com/api/azure/workspace/jobs/submit. A request with the same idempotency
+token returns the same run.
 """
 
 from __future__ import annotations
@@ -14,13 +14,7 @@ from shared.azure.refusals import Access
 from shared.sampling.unreadable import last_warning
 from shared.trends.nightly.errors import JobUnavailable
 from shared.trends.nightly.model import Job, JobPhase, JobStatus, Submission
-from shared.trends.submitters.rest import (
-    NOT_FOUND,
-    Answer,
-    JsonApi,
-    refusals,
-    token_headers,
-)
+from shared.trends.submitters.rest import NOT_FOUND, Answer, JsonApi, refusals, token_headers
 from shared.values.redaction import redacted, redacting
 
 SCOPE = "2ff814a6-3304-4ab8-85cb-cd0e6f879c1d/.default"
@@ -31,8 +25,6 @@ RUNS = "/api/2.2/jobs/runs"
 PENDING = ("", "PENDING", "QUEUED", "BLOCKED")
 ENDED = ("TERMINATED", "SKIPPED", "INTERNAL_ERROR")
 """A run in any other state is running."""
-
-Run = Answer
 
 
 @redacting
@@ -81,7 +73,7 @@ class DatabricksSubmitter:
     async def close(self) -> None:
         await self._api.close()
 
-    async def _outputs(self, run: Run) -> Sequence[Answer]:
+    async def _outputs(self, run: Answer) -> Sequence[Answer]:
         """The outputs of those tasks of the run that can be read."""
         outputs: list[Answer] = []
         with suppress(JobUnavailable):
@@ -97,7 +89,7 @@ def _is_unknown(error: JobUnavailable) -> bool:
     return error.status == NOT_FOUND or (error.status == 400 and unknown)
 
 
-def _phase(run: Run) -> JobPhase:
+def _phase(run: Answer) -> JobPhase:
     state = run.get("state") or {}
     life_cycle = str(state.get("life_cycle_state") or "").upper()
     if life_cycle in PENDING:
@@ -108,11 +100,9 @@ def _phase(run: Run) -> JobPhase:
     return JobPhase.SUCCEEDED if succeeded else JobPhase.FAILED
 
 
-def _error(run: Run, outputs: Sequence[Answer]) -> str:
+def _error(run: Answer, outputs: Sequence[Answer]) -> str:
     """The error of the last task that has one, or else the message of Databricks about the run."""
-    errors = [
-        (run.get("state") or {}).get("state_message"),
-        *(each.get("error") for each in outputs),
-    ]
+    of_run = (run.get("state") or {}).get("state_message")
+    errors = [of_run, *(each.get("error") for each in outputs)]
     none = f"run {run.get('run_id')} failed without an error message"
     return next((error for error in reversed(errors) if error), none)

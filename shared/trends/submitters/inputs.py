@@ -32,9 +32,7 @@ Dated = tuple[date | None, datetime]
 @redacting
 class StoredInputs:
     """See InputReader. A place is a folder, or an https or abfss URL, and may contain
-    ``{dataset}``. The data of a data set are in all places together.
-
-    If there is a connection string, it is used instead of the app's identity.
+    ``{dataset}``. A connection string is used instead of the app's identity.
     """
 
     def __init__(self, places: Sequence[str], connection_string: str = "") -> None:
@@ -76,15 +74,13 @@ class StoredInputs:
         account_url, name, prefix = parts_of_url(place)
         key = f"{account_url}/{name}"
         if key not in self._containers:
-            self._containers[key] = self._open(account_url, name)
+            options: dict[str, Any] = {"transport": ServerTimeTransport(), **STORAGE_RETRIES}
+            self._containers[key] = (
+                ContainerClient.from_connection_string(self._connection_string, name, **options)
+                if self._connection_string
+                else ContainerClient(account_url, name, credential_for(account_url), **options)
+            )
         return self._containers[key], prefix
-
-    def _open(self, account_url: str, name: str) -> ContainerClient:
-        options: dict[str, Any] = {"transport": ServerTimeTransport(), **STORAGE_RETRIES}
-        if self._connection_string:
-            return ContainerClient.from_connection_string(self._connection_string, name, **options)
-        credential = credential_for(account_url)
-        return ContainerClient(account_url, name, credential, **options)
 
 
 def parts_of_url(place: str) -> tuple[str, str, str]:
@@ -110,8 +106,8 @@ def _as_prefix(path: str) -> str:
 async def _in_container(
     container: ContainerClient, folder: str, dates: Sequence[date], below: int
 ) -> AsyncIterator[Dated]:
-    """The blobs in a folder, with one request for each folder. The folders of other dates are
-    skipped. Only what follows the first ``below`` characters of a name can be a date.
+    """The blobs in a folder and its folders, without those of other dates. Only what follows the
+    first ``below`` characters of a name can be a date.
     """
     async for item in container.walk_blobs(name_starts_with=folder, delimiter="/"):
         day = date_of(item.name, below)

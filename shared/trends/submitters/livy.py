@@ -1,20 +1,49 @@
-"""Clients for Livy's REST API: of HDInsight and other Livy servers, of Fabric, and of Synapse."""
+"""Submits Spark batches to Livy servers such as HDInsight, to Fabric and to Synapse, each once.
+
+None of them has an idempotency token. Apache Livy since version 0.6 refuses a second batch of the
+same name. The others do not, so a batch of the same name is looked for before one is created.
+Livy's REST API: livy.apache.org/docs/latest/rest-api.html.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from shared.azure.refusals import Access
-from shared.trends.submitters.rest import Answer, Headers, JsonApi, token_headers
-from shared.values.redaction import redacting
+from shared.sampling.unreadable import last_warning
+from shared.trends.nightly.errors import JobUnavailable
+from shared.trends.nightly.model import Job, JobPhase, JobStatus, Submission
+from shared.trends.submitters.rest import (
+    NOT_FOUND,
+    Answer,
+    Headers,
+    JsonApi,
+    refusals,
+    token_headers,
+)
+from shared.values.redaction import redacted, redacting
+
+PAGE_SIZE = 100
+PAGES_MAX = 200
+PHASES = {
+    "not_started": JobPhase.PENDING,
+    "not_submitted": JobPhase.PENDING,
+    "submitting": JobPhase.PENDING,
+    "starting": JobPhase.PENDING,
+    "recovering": JobPhase.PENDING,
+    "success": JobPhase.SUCCEEDED,
+    "error": JobPhase.FAILED,
+    "dead": JobPhase.FAILED,
+    "killed": JobPhase.FAILED,
+}
+"""The phase for each state of Livy and two of Fabric. A batch in any other state is running."""
+ENDED = (JobPhase.SUCCEEDED, JobPhase.FAILED)
 
 Batch = Answer
 """A batch in Livy's JSON form: id, name, state, appId, appInfo, log. Synapse and Fabric add result
 and errorInfo."""
 Page = tuple[Sequence[Batch], int | None]
-"""Some batches, and the number of all batches. The latter is None if the service does not return
-it; in that case the list ends with an empty page.
-"""
+"""Some batches, and the number of all. If that is None, the list ends with an empty page."""
 
 ENDED_BEFORE_LIVY = ("error", "cancelled", "expired")
 
@@ -30,11 +59,10 @@ SYNAPSE_SIZES = {
 
 
 @redacting
-class LivyClient(JsonApi):
-    """The requests to a service that runs batches. Each raises JobUnavailable.
+class LivySubmitter(JsonApi):
+    """See JobSubmitter. The name of a batch is the job's token.
 
-    ``url`` is Livy's URL, with or without ``/batches``. ``request`` has the fields that all batches
-    share. ``headers`` returns the headers for one request. ``place`` names the service in errors.
+    ``request`` has the fields that all batches share. ``place`` names the service in errors.
     """
 
     role = ""
@@ -51,43 +79,81 @@ class LivyClient(JsonApi):
         super().__init__(url, Access(place or url, self.role), headers, timeout_seconds)
         self._request = request
 
-    async def page(self, start: int, size: int) -> Page:
+    async def submit(self, job: Job) -> Submission:
+        with refusals():
+            batch = await self._find(job.token) or await self._create(job)
+        return Submission(str(batch["id"]), redacted(self._log_url(batch)))
+
+    async def status(self, handle: str) -> JobStatus:
+        try:
+            batch = await self._get(handle)
+        except JobUnavailable as error:
+            if error.status == NOT_FOUND:
+                return JobStatus(JobPhase.GONE)
+            raise
+        phase = _phase(batch)
+        error_text = redacted(_error(batch)) if phase is JobPhase.FAILED else ""
+        warning = redacted(last_warning(_log(batch))) if phase is JobPhase.SUCCEEDED else ""
+        return JobStatus(phase, redacted(self._log_url(batch)), error_text, warning)
+
+    async def cancel(self, handle: str) -> None:
+        """Delete the batch unless it has ended, because Livy deletes the result of a batch, too."""
+        try:
+            if _phase(await self._get(handle)) not in ENDED:
+                await self.call("DELETE", f"/batches/{handle}")
+        except JobUnavailable as error:
+            if error.status != NOT_FOUND:
+                raise
+
+    async def _create(self, job: Job) -> Batch:
+        body = {**self._request, "name": job.token, "args": list(job.arguments)}
+        try:
+            return await self.call("POST", "/batches", "id", json=body)
+        except JobUnavailable as error:
+            existing = "duplicate" in str(error).lower() and await self._find(job.token)
+            if not existing:
+                raise
+            return existing
+
+    async def _find(self, name: str) -> Batch | None:
+        start = 0
+        for _ in range(PAGES_MAX):
+            batches, total = await self._page(start, PAGE_SIZE)
+            same = [batch for batch in batches if batch.get("name") == name]
+            if same:
+                return same[0]
+            start += len(batches)
+            if not batches or (total is not None and start >= total):
+                return None
+        raise JobUnavailable(
+            f"the service lists more than {PAGES_MAX * PAGE_SIZE} batches, so that an earlier "
+            f"submission of {name} cannot be ruled out: delete old batches"
+        )
+
+    async def _page(self, start: int, size: int) -> Page:
         answer = await self.call("GET", "/batches", params={"from": start, "size": size})
         return answer.get("sessions") or [], answer.get("total") or 0
 
-    async def create(self, name: str, arguments: Sequence[str]) -> Batch:
-        body = {**self._request, "name": name, "args": list(arguments)}
-        return await self.call("POST", "/batches", "id", json=body)
-
-    async def get(self, handle: str) -> Batch:
+    async def _get(self, handle: str) -> Batch:
         return await self.call("GET", f"/batches/{handle}", "id")
 
-    async def delete(self, handle: str) -> None:
-        await self.call("DELETE", f"/batches/{handle}")
-
-    def log_url(self, batch: Batch) -> str:
-        return app_info_url(batch) or f"{self.url}/batches/{batch['id']}/log"
+    def _log_url(self, batch: Batch) -> str:
+        return _app_info_url(batch) or f"{self.url}/batches/{batch['id']}/log"
 
 
 @redacting
-class FabricClient(LivyClient):
-    """A client for Fabric, whose API differs from Livy's in some requests.
-
-    Source: microsoft/fabric-samples, docs-samples/data-engineering/Livy-API-swagger. Fabric has no
-    separate request for the lines of a log.
-    """
+class FabricSubmitter(LivySubmitter):
+    """Fabric. Source: microsoft/fabric-samples, docs-samples/data-engineering/Livy-API-swagger."""
 
     role = "Contributor of the workspace"
 
-    async def page(self, start: int, size: int) -> Page:
+    async def _page(self, start: int, size: int) -> Page:
         answer = await self.call("GET", "/batches", params={"$top": size, "$skip": start})
         return answer.get("items") or [], None
 
-    async def get(self, handle: str) -> Batch:
-        """The batch. Fabric may end the batch before Livy knows it, while the batch waits in a
-        queue or while Fabric packs its libraries.
-        """
-        batch = await super().get(handle)
+    async def _get(self, handle: str) -> Batch:
+        """Fabric may end a batch before Livy knows it, while it waits in a queue."""
+        batch = await super()._get(handle)
         before = batch.get("fabricBatchStateInfo") or {}
         if before.get("state") not in ENDED_BEFORE_LIVY:
             return batch
@@ -96,16 +162,13 @@ class FabricClient(LivyClient):
         )
         return {**batch, "result": "Failed", "errorInfo": [{"message": message}]}
 
-    def log_url(self, batch: Batch) -> str:
-        return app_info_url(batch) or f"{self.url}/batches/{batch['id']}"
+    def _log_url(self, batch: Batch) -> str:
+        return _app_info_url(batch) or f"{self.url}/batches/{batch['id']}"
 
 
 @redacting
-class SynapseClient(LivyClient):
-    """A client for a Spark pool of Synapse.
-
-    REST API: learn.microsoft.com/rest/api/synapse/data-plane/spark-batch.
-    """
+class SynapseSubmitter(LivySubmitter):
+    """A Spark pool of Synapse. See learn.microsoft.com/rest/api/synapse/data-plane/spark-batch."""
 
     role = "Synapse Compute Operator"
 
@@ -121,18 +184,32 @@ class SynapseClient(LivyClient):
         )
         self._history = f"{endpoint}/sparkhistory/api/v1/sparkpools/{pool}"
 
-    async def get(self, handle: str) -> Batch:
+    async def _get(self, handle: str) -> Batch:
         return await self.call("GET", f"/batches/{handle}", "id", params={"detailed": "true"})
 
-    def log_url(self, batch: Batch) -> str:
-        """The URL of the driver's log, which operators with access to the workspace can open."""
-        if (url := app_info_url(batch)) or not batch.get("appId"):
+    def _log_url(self, batch: Batch) -> str:
+        if (url := _app_info_url(batch)) or not batch.get("appId"):
             return url
         application = f"livyid/{batch['id']}/applications/{batch['appId']}"
         return f"{self._history}/{application}/driverlog/stdout?isDownload=true"
 
 
-def app_info_url(batch: Batch) -> str:
-    """The URL of the driver's log, or of the Spark UI, according to Livy; empty if unknown."""
+def _app_info_url(batch: Batch) -> str:
     info = batch.get("appInfo") or {}
     return info.get("driverLogUrl") or info.get("sparkUiUrl") or ""
+
+
+def _phase(batch: Batch) -> JobPhase:
+    if str(batch.get("result")).lower() in ("failed", "cancelled"):
+        return JobPhase.FAILED
+    return PHASES.get(str(batch.get("state")).lower(), JobPhase.RUNNING)
+
+
+def _error(batch: Batch) -> str:
+    """The state of the batch, the service's own error messages, and the last lines of the log."""
+    messages = [str(error.get("message")) for error in batch.get("errorInfo") or []]
+    return "\n".join([f"batch {batch['id']} is {batch.get('state')}", *messages, *_log(batch)])
+
+
+def _log(batch: Batch) -> list[str]:
+    return [str(line) for line in batch.get("log") or []]

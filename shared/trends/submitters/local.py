@@ -1,7 +1,4 @@
-"""Runs the job as a process on this machine, for development.
-
-The process continues to run if the Functions host ends.
-"""
+"""Runs the job as a process on this machine, for development, which outlives the host."""
 
 from __future__ import annotations
 
@@ -31,10 +28,8 @@ ERROR_BYTES = 8192
 
 @redacting
 class LocalSubmitter:
-    """See JobSubmitter. Each run has its own folder. The handle of a run is the job's token.
-
-    The processes of a run hold a lock while they run. The lock shows whether the run is alive, even
-    if the host has ended or the process id is reused.
+    """See JobSubmitter. Each run has its own folder, and its handle is the job's token. A lock that
+    its processes hold shows whether it is alive, even if the process id is reused.
     """
 
     def __init__(self, folder: Path, command: Sequence[str] = JOB) -> None:

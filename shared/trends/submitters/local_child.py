@@ -1,8 +1,7 @@
-"""Runs one command for LocalSubmitter, in a process detached from its parent.
+"""Runs one command for LocalSubmitter, detached from it: ``local_child.py FOLDER COMMAND…``.
 
-Usage: ``local_child.py FOLDER COMMAND…``. This process writes the files ``started`` (the process
-group), ``log.txt`` and ``exit`` (the exit code) to the folder. This process and the command hold
-the lock on the file ``lock``. The module uses the standard library only.
+It writes the files ``started`` (the process group), ``log.txt`` and ``exit`` (the exit code), and
+holds ``lock`` together with the command. It uses the standard library only.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ import sys
 from pathlib import Path
 
 NICENESS = 5
-"""Niceness of the run, so that the app on the same machine has priority."""
+"""The app on the same machine has priority."""
 
 
 def main(folder: Path, command: list[str]) -> None:

@@ -27,9 +27,7 @@ TRIES = 3
 ANSWER_BYTES_MAX = 2**25
 DETAIL_LENGTH_MAX = 500
 REQUESTED_BY = {"X-Requested-By": "app-service-autoscaler"}
-"""Livy servers with protection against forged requests reject changes without this header.
-HDInsight always has this protection.
-"""
+"""Livy servers with protection against forged requests, such as HDInsight, require this header."""
 
 Answer = Mapping[str, Any]
 Headers = Callable[[], Awaitable[Mapping[str, str]]]
@@ -48,8 +46,6 @@ def refusals() -> Iterator[None]:
 
 
 def token_headers(url: str, scope: str) -> Headers:
-    """Headers with a token of the app's identity."""
-
     async def headers() -> Mapping[str, str]:
         token = await credential_for(url).get_token(scope)
         return {"Authorization": f"Bearer {token.token}"}
@@ -71,8 +67,8 @@ def basic_headers(user: str, password: str) -> Headers:
 class JsonApi:
     """The API at ``url``. ``access`` names the service and the role that the app needs there.
 
-    A busy service is asked again when it says so (``Retry-After``), within the time limit. All
-    other failures raise JobUnavailable, because the nightly flow repeats failed requests.
+    A busy service is asked again when it says so (``Retry-After``), within the time limit. Other
+    failures raise JobUnavailable.
     """
 
     def __init__(self, url: str, access: Access, headers: Headers, timeout_seconds: float) -> None:
@@ -108,7 +104,6 @@ class JsonApi:
     async def _sent(
         self, method: str, path: str, limit: asyncio.Timeout, options: Mapping[str, Any]
     ) -> tuple[int, str]:
-        """The status and the text of the response."""
         if self._session is None:
             no_limit = aiohttp.ClientTimeout()
             self._session = aiohttp.ClientSession(timeout=no_limit, trust_env=True)

@@ -278,7 +278,7 @@ async def test_only_the_date_of_an_unreadable_run_is_skipped(
     days = [date(2026, 3, n) for n in (1, 2, 3)]
     for day in days:
         assert await runs.ask(dataset, Demand(day, NOW, "nightly run"))
-    await runs.insert(Run(dataset, days[0], 1, 1, "token", NOW, RunState.SUBMITTING, NOW, NOW))
+    await runs.write(Run(dataset, days[0], 1, 1, "token", NOW, RunState.SUBMITTING, NOW, NOW))
     await rows.put("TrendRuns", key(dataset), f"{days[0]}|run|0001", **typed)
     await rows.put("TrendRuns", key(dataset), f"{days[1]}|demand", data_until="soon")
     assert set((await runs.read(dataset)).days) == {days[2]}

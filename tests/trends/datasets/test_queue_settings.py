@@ -62,7 +62,7 @@ async def test_the_properties_of_queues_are_read_in_any_azure_cloud(
             assert await reader.facts("working") == QueueDescription(
                 "working", None, requires_session=True, forward_to=None
             )
-            await CheckOnce("processing", "working", [DAILY], reader).check()
+            await CheckOnce("processing", "working", [DAILY], reader.facts).check()
             with pytest.raises(LinkFailed, match="queue none does not exist"):
                 await reader.facts("none")
         finally:

@@ -9,6 +9,7 @@ import pytest
 
 from shared.trends.nightly import runs
 from shared.trends.nightly.dates import completed_dates, demands_for, recent_dates
+from shared.trends.nightly.errors import InputUnreadable
 from shared.trends.nightly.model import (
     DateRuns,
     Demand,
@@ -31,7 +32,7 @@ HOUR = timedelta(hours=1)
 
 
 def run(**changes: object) -> Run:
-    started = runs.started("events", DEMAND, None, 1, "token", NOW, POLICY)
+    started = runs.started("events", DEMAND, None, "token", NOW, POLICY)
     return replace(started, **changes)  # type: ignore[arg-type]
 
 
@@ -42,7 +43,7 @@ def submitted() -> Run:
 def step(
     demand: Demand | None, latest: Run | None, now: datetime = NOW, others: int = 0
 ) -> RunAction:
-    return runs.next_step(DateRuns(DAY, demand, latest), others, now, POLICY).action
+    return runs.next_step(DateRuns(DAY, demand, latest), others, now, POLICY)
 
 
 def test_a_run_starts_only_if_its_date_is_demanded() -> None:
@@ -127,8 +128,8 @@ def test_failed_runs_are_retried_after_growing_waits_and_then_given_up() -> None
         assert step(DEMAND, latest, latest.retry_at - timedelta(seconds=1)) is RunAction.NOTHING
         now = latest.retry_at
         again = runs.next_step(DateRuns(DAY, DEMAND, latest), 0, now, POLICY)
-        assert again.action is RunAction.START
-        latest = runs.started("events", DEMAND, latest, again.attempt, "t", now, POLICY)
+        assert again is RunAction.START
+        latest = runs.started("events", DEMAND, latest, "t", now, POLICY)
     assert waits == [10, 20]
     assert (latest.number, latest.attempt) == (3, 3)
     assert step(DEMAND, latest, now + 1000 * HOUR) is RunAction.NOTHING
@@ -140,7 +141,8 @@ def test_more_data_start_a_new_series_of_attempts_for_a_date_that_was_given_up()
     given_up = runs.failed(run(attempt=3), "no memory", NOW, POLICY)
     more = replace(DEMAND, data_until=DATA + HOUR)
     again = runs.next_step(DateRuns(DAY, more, given_up), 0, NOW, POLICY)
-    assert (again.action, again.attempt) == (RunAction.START, 1)
+    assert again is RunAction.START
+    assert runs.started("events", more, given_up, "t", NOW, POLICY).attempt == 1
 
 
 def test_an_overdue_run_is_stopped_and_stays_open_until_its_end_is_confirmed() -> None:
@@ -231,7 +233,7 @@ def test_a_period_covers_those_of_its_dates_that_are_over(
 def test_only_dates_with_data_are_demanded_unless_the_data_cannot_be_listed() -> None:
     other = DAY - timedelta(days=1)
     assert demands_for((DAY, other), {DAY: DATA}, "r") == (Demand(DAY, DATA, "r"),)
-    (unlisted,) = demands_for((DAY,), None, "r")
+    (unlisted,) = demands_for((DAY,), InputUnreadable("no right"), "r")
     assert unlisted.data_until == datetime(2026, 3, 1, tzinfo=UTC)
 
 

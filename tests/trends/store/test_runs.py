@@ -48,7 +48,7 @@ async def store(request: pytest.FixtureRequest) -> AsyncIterator[RunStore]:
 @pytest.fixture
 def run() -> Run:
     dataset = f"insights/{uuid.uuid4().hex[:8]}"
-    return runs.started(dataset, DEMAND, None, 1, "token", NOW, RunPolicy())
+    return runs.started(dataset, DEMAND, None, "token", NOW, RunPolicy())
 
 
 async def test_a_demand_is_only_replaced_by_one_for_newer_data(store: RunStore, run: Run) -> None:
@@ -61,7 +61,7 @@ async def test_a_demand_is_only_replaced_by_one_for_newer_data(store: RunStore, 
 
 
 async def test_all_fields_of_a_run_are_stored(store: RunStore, run: Run) -> None:
-    inserted = await store.insert(run)
+    inserted = await store.write(run)
     assert (await store.read(run.dataset)).days[DAY].latest == inserted == run
     full = replace(
         inserted,
@@ -77,7 +77,7 @@ async def test_all_fields_of_a_run_are_stored(store: RunStore, run: Run) -> None
         untold=True,
         notifying_until=NOW + timedelta(minutes=5),
     )
-    written = await store.replace(full)
+    written = await store.write(full)
     assert (await store.read(run.dataset)).days[DAY].latest == written == full
     assert written.version != inserted.version
 
@@ -85,24 +85,24 @@ async def test_all_fields_of_a_run_are_stored(store: RunStore, run: Run) -> None
 async def test_only_one_of_many_concurrent_inserts_or_changes_of_a_run_wins(
     store: RunStore, run: Run
 ) -> None:
-    both = [store.insert(replace(run, token=f"t{n}")) for n in range(6)]
+    both = [store.write(replace(run, token=f"t{n}")) for n in range(6)]
     answers = await asyncio.gather(*both, return_exceptions=True)
     (won,) = [answer for answer in answers if isinstance(answer, Run)]
     assert sum(isinstance(answer, RunTaken) for answer in answers) == 5
-    changes = [store.replace(replace(won, submits=2)) for _ in range(6)]
+    changes = [store.write(replace(won, submits=2)) for _ in range(6)]
     answers = await asyncio.gather(*changes, return_exceptions=True)
     assert [type(answer) for answer in answers].count(Run) == 1, "equal changes conflict too"
     with pytest.raises(RunTaken):
-        await store.replace(replace(won, submits=3))
+        await store.write(replace(won, submits=3))
 
 
 async def test_the_latest_run_of_each_date_and_data_set_is_read(store: RunStore, run: Run) -> None:
     await store.ask(run.dataset, DEMAND)
-    await store.insert(run)
-    second = await store.insert(replace(run, number=2, token="second"))
-    await store.insert(replace(run, date=OTHER))
+    await store.write(run)
+    second = await store.write(replace(run, number=2, token="second"))
+    await store.write(replace(run, date=OTHER))
     other = replace(run, dataset=f"{run.dataset}#?")
-    await store.insert(other)
+    await store.write(other)
     ledger = await store.read(run.dataset)
     assert set(ledger.days) == {DAY, OTHER}
     assert (ledger.days[DAY].latest, ledger.days[DAY].demand) == (second, DEMAND)
@@ -113,12 +113,12 @@ async def test_the_latest_run_of_each_date_and_data_set_is_read(store: RunStore,
 
 async def test_runs_of_a_forgotten_date_can_no_longer_be_changed(store: RunStore, run: Run) -> None:
     await store.ask(run.dataset, DEMAND)
-    inserted = await store.insert(run)
-    await store.insert(replace(run, date=OTHER))
+    inserted = await store.write(run)
+    await store.write(replace(run, date=OTHER))
     await store.forget(run.dataset, DAY)
     assert set((await store.read(run.dataset)).days) == {OTHER}
     with pytest.raises(RunTaken):
-        await store.replace(inserted)
+        await store.write(inserted)
 
 
 class AlwaysChanged(Table):
@@ -206,8 +206,8 @@ class RunsMachine(TableMachine):
         run = Run(self.dataset, day, number, 1, "token", THEN, RunState.SUBMITTING, THEN, THEN)
         run = replace(run, **changed)
         answer = self.on_both(
-            lambda store, _: store.insert(run),
-            first=(lambda store, _: store.insert(replace(run, token="other"))) if raced else None,
+            lambda store, _: store.write(run),
+            first=(lambda store, _: store.write(replace(run, token="other"))) if raced else None,
             fault=fault,
         )
         return answer or multiple()
@@ -215,9 +215,9 @@ class RunsMachine(TableMachine):
     @rule(target=runs, run=runs, changed=changes, fault=FAULTS, raced=MOSTLY_NOT)
     def replace(self, run: Both[Any], changed: dict[str, Any], fault: Fault, raced: bool) -> Any:
         answer = self.on_both(
-            lambda store, seen: store.replace(replace(seen, **changed)),
+            lambda store, seen: store.write(replace(seen, **changed)),
             run,
-            first=(lambda store, seen: store.replace(replace(seen, error="x"))) if raced else None,
+            first=(lambda store, seen: store.write(replace(seen, error="x"))) if raced else None,
             fault=fault,
         )
         return answer or multiple()

@@ -13,7 +13,6 @@ from shared.sampling.verdict import LOST, VerdictKind
 from shared.settings.connections import StorageConnection
 from shared.storage.table_requests import put_operation
 from shared.storage.tables import Table
-from shared.trends.nightly.flows.retention import delete_old_trends
 from shared.trends.store.trends import TABLE_NAME, TableTrends
 from spark_jobs.publish.tables import open_tables, write_trends
 
@@ -105,7 +104,7 @@ async def test_rows_of_old_dates_are_deleted_and_no_others(azurite: Azurite) -> 
         trend = Trend(day, "old", "event", verdict="events lost")
         await table.overwrite({**trend_row(trend), **alarm_keys(trend)})
     await table.overwrite({"PartitionKey": ALARMS, "RowKey": ALARMS_UNTIL, "date": days[0]})
-    await delete_old_trends(trends.delete_older)
+    await trends.delete_old()
     left = await table.all_rows(["PartitionKey", "RowKey"])
     keys = [(row["PartitionKey"], row["RowKey"]) for row in left]
     assert {row for at, row in keys if at == "event|old|"} == set(days[:4])

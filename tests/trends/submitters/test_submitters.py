@@ -26,9 +26,8 @@ from shared.sampling.unreadable import PREFIX
 from shared.trends.nightly.errors import JobRefused, JobUnavailable
 from shared.trends.nightly.model import Job, JobPhase, JobStatus
 from shared.trends.nightly.ports import JobSubmitter
-from shared.trends.submitters.batches import BatchSubmitter
 from shared.trends.submitters.databricks import DatabricksSubmitter
-from shared.trends.submitters.livy import FabricClient, LivyClient, SynapseClient
+from shared.trends.submitters.livy import FabricSubmitter, LivySubmitter, SynapseSubmitter
 from shared.trends.submitters.local import LocalSubmitter
 from shared.trends.submitters.rest import TRIES
 
@@ -182,14 +181,14 @@ async def remote(
         return Databricks(server, submitter)
     batches = await stack.enter_async_context(BatchStandIn(cast("Flavour", kind)))
     client: Any = (
-        SynapseClient(batches.base_url, "pool1", REQUEST, timeout_seconds)
+        SynapseSubmitter(batches.base_url, "pool1", REQUEST, timeout_seconds)
         if kind == "synapse"
-        else (FabricClient if kind == "fabric" else LivyClient)(
+        else (FabricSubmitter if kind == "fabric" else LivySubmitter)(
             f"{batches.livy_url}/batches", REQUEST, basic, timeout_seconds
         )
     )
     stack.push_async_callback(client.close)
-    return Batches(batches, BatchSubmitter(client))
+    return Batches(batches, client)
 
 
 @pytest.fixture(

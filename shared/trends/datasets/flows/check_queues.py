@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
 
 from shared.trends.datasets.entities import QueueDescription, problems
 from shared.trends.datasets.errors import EntitiesMisconfigured, ManageRightMissing
@@ -14,36 +13,24 @@ from shared.trends.datasets.periods import Period
 log = logging.getLogger(__name__)
 
 
-class QueueReader(Protocol):
-    """Reads the settings of queues."""
-
-    async def facts(self, queue: str) -> QueueDescription:
-        """Raises LinkFailed if the queue does not exist, and ManageRightMissing if the identity
-        lacks the right."""
-        ...
-
-    async def close(self) -> None: ...
-
-
 @dataclass(slots=True)
 class CheckOnce:
-    """Runs the check for a process that starts with its first message. A passed check is not
-    repeated."""
+    """Runs the check until it has passed once. ``facts`` reads the settings of a queue; it raises
+    LinkFailed if the queue does not exist, and ManageRightMissing."""
 
     processing: str
     working: str
     periods: Sequence[Period]
-    reader: QueueReader
+    facts: Callable[[str], Awaitable[QueueDescription]]
     passed: bool = field(default=False, init=False)
 
     async def check(self) -> None:
-        """Raises EntitiesMisconfigured with all problems, and the errors of ``reader``. If the app
-        may not read the settings of queues, a warning is logged and the check counts as passed."""
+        """Raises EntitiesMisconfigured and LinkFailed. If the app may not read the settings of
+        queues, a warning is logged and the check counts as passed."""
         if self.passed:
             return
-        facts = self.reader.facts
         try:
-            found = await facts(self.processing), await facts(self.working)
+            found = await self.facts(self.processing), await self.facts(self.working)
             if wrong := problems(*found, self.periods):
                 raise EntitiesMisconfigured(wrong)
         except ManageRightMissing as error:

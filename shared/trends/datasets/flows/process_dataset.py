@@ -4,6 +4,7 @@ it."""
 from __future__ import annotations
 
 import logging
+from collections.abc import Awaitable, Callable
 from datetime import timedelta
 from typing import Protocol
 
@@ -14,52 +15,38 @@ from shared.values.messages import MessageSender, check_all_sent
 log = logging.getLogger(__name__)
 
 LEASE = timedelta(minutes=30)
-"""The lease of a claim. It is longer than a function may run, so the handler of a message that has
-not renewed its claim for this time no longer runs.
-"""
+"""Longer than a function may run, so a handler that has not renewed its claim no longer runs."""
 
 
 class ClaimStore(Protocol):
-    """Stores which message processes which data set for which period. All times are those of its
-    clock.
-    """
+    """Stores which message processes a data set for a period. All times are those of its clock."""
 
     async def take(self, work: DatasetWork, holder: str) -> Claim:
-        """Insert a claim if there is none, and return the stored claim, which may belong to another
-        message. A claim is identified by the data set and the round. The returned claim carries the
-        given work.
+        """Insert a claim of the data set and round if there is none, and return the stored claim,
+        which may belong to another message.
         """
         ...
 
     async def change(self, claim: Claim, holder: str, *, done: bool) -> Claim:
-        """Update the claim: it is taken now or, if ``done`` is true, done now.
-
-        Raises ClaimTaken if it was changed or deleted since it was read.
+        """The claim is taken now, or done now. Raises ClaimTaken if it was changed or deleted since
+        it was read.
         """
         ...
-
-    async def close(self) -> None: ...
-
-
-class Recompute(Protocol):
-    """Processes a data set for a period. Processing it twice must be harmless."""
-
-    async def recompute(self, work: DatasetWork) -> None: ...
 
 
 async def process_data_set(
     work: DatasetWork,
     holder: str,
     claims: ClaimStore,
-    recompute: Recompute,
+    recompute: Callable[[DatasetWork], Awaitable[None]],
     sender: MessageSender,
     lease: timedelta = LEASE,
 ) -> bool:
-    """Process the data set, and return whether this call processed it. ``holder`` must be the same
-    at each delivery of a message.
+    """Process the data set, and return whether this call processed it.
 
-    If another message is processing the data set, this message is replaced by one that is due when
-    the claim of the other message expires. The caller can then complete this message.
+    ``holder`` must be the same at each delivery of a message, and ``recompute`` harmless when it is
+    repeated. If another message is processing the data set, this message is replaced by one that is
+    due when the claim of the other message expires. The caller can then complete this message.
     """
     claim = await claims.take(work, holder)
     decision = judge(claim, holder, lease)
@@ -73,15 +60,15 @@ async def process_data_set(
         reason = f"message {claim.holder} has not renewed its claim since {claim.taken_at}"
         _log("taken_over", work, reason)
         claim = await claims.change(claim, holder, done=False)
-    await recompute.recompute(work)
+    await recompute(work)
     await claims.change(claim, holder, done=True)
     _log("processed", work, f"for message {holder}")
     return True
 
 
 async def _put_off(claim: Claim, holder: str, sender: MessageSender, lease: timedelta) -> None:
-    """Schedule a replacement of the message for later. An error instead would cause Service Bus to
-    redeliver the message at once, until its maximum delivery count is reached.
+    """Schedule a replacement for later. After an error, Service Bus would redeliver at once, until
+    the maximum delivery count is reached.
     """
     later = postponed(claim, holder, lease)
     check_all_sent(await sender.send([later]))

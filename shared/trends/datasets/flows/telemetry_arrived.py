@@ -1,5 +1,4 @@
-"""Schedules the processing of a data set when a blob of its telemetry arrives, and logs events that
-are in the poison queue."""
+"""Schedules the processing of a data set when a blob arrives, and logs poisoned events."""
 
 from __future__ import annotations
 
@@ -18,7 +17,7 @@ from shared.values.text import quoted
 log = logging.getLogger(__name__)
 
 AHEAD_MAX = timedelta(days=1)
-"""How far in the future the time of telemetry may be. A later time is treated as an error."""
+"""How far in the future the time of telemetry may be."""
 
 UNDATED = (
     "[undated] data set %s: the path %s has no date, so the day on which the blob arrives is "
@@ -34,10 +33,8 @@ async def schedule_data_set(
     now: datetime,
     undated: set[str],
 ) -> list[Message]:
-    """Schedule one message per kind of period, and return the messages. Raises
-    UnreadableMessage.
-
-    ``undated`` holds the data sets whose paths without a date were logged; each is logged once.
+    """Schedule and return one message per kind of period. Raises UnreadableMessage. ``undated``
+    holds the data sets whose paths without a date were logged.
     """
     observed_at = arrival.observed_at
     if arrival.container not in undated and hour_of(arrival.path) is None:
@@ -60,8 +57,7 @@ UNEXPLAINED = (
 )
 
 
-def log_poison(body: str, message_id: str) -> str:
-    """Log the event, and return the reason."""
+def log_poison(body: str, message_id: str) -> None:
     try:
         _ = decode_arrival(body).observed_at
         reason = UNEXPLAINED
@@ -69,4 +65,3 @@ def log_poison(body: str, message_id: str) -> str:
         reason = str(error)
     extra = {"action": "poison", "message_id": message_id, "body": body}
     log.error("[poison] event %s could not be processed: %s", message_id, reason, extra=extra)
-    return reason

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import date, datetime, timedelta
 
 from shared.notifications.ports import Notifier
-from shared.trends.nightly.dates import completed_dates, demands_for, recent_dates
+from shared.trends.nightly.dates import Newest, completed_dates, demands_for, recent_dates
 from shared.trends.nightly.errors import InputUnreadable, NightFailed
-from shared.trends.nightly.model import Ledger
+from shared.trends.nightly.model import Demand, Ledger
 from shared.trends.nightly.ports import InputReader, RunStore
 from shared.trends.nightly.trend_news import night_notice
 
@@ -18,9 +18,6 @@ log = logging.getLogger(__name__)
 KEPT = timedelta(days=400)
 """How long the runs of a date are stored. It is more than a year, so that years can be compared."""
 
-Newest = Mapping[date, datetime] | InputUnreadable
-"""The time at which data of each date were last written, or the reason why that is unknown."""
-
 
 async def demand_nightly(
     datasets: Sequence[str],
@@ -28,55 +25,48 @@ async def demand_nightly(
     store: RunStore,
     inputs: InputReader,
     notifier: Notifier,
-) -> dict[str, list[date]]:
-    """Demand yesterday and the dates with late data, and delete old runs.
-
-    Returns the newly demanded dates of each data set. Raises NightFailed if a data set failed, but
-    only after trying all of them.
+) -> None:
+    """Demand yesterday and the dates with late data, and delete old runs. Raises NightFailed after
+    trying all data sets.
     """
-    demanded: dict[str, list[date]] = {}
     errors: dict[str, Exception] = {}
     for dataset in datasets:
         try:
-            demanded[dataset] = await _demand_recent(dataset, late_days, store, inputs, notifier)
+            await _demand_recent(dataset, late_days, store, inputs, notifier)
         except Exception as error:
             extra = {"action": "trends_night_failed", "dataset": dataset}
             log.exception("[trends_night_failed] %s", dataset, extra=extra)
             errors[dataset] = error
     if errors:
         raise NightFailed(errors)
-    return demanded
 
 
 async def demand_period(
     dataset: str, start: datetime, end: datetime, store: RunStore, inputs: InputReader
-) -> list[date]:
-    """Demand the dates of a period whose data have arrived. Returns the newly demanded ones."""
+) -> None:
+    """Demand the dates of a period whose data have arrived."""
     now = (await store.read(dataset)).now
     dates = completed_dates(start, end, now)
     newest = await _newest(dataset, dates, inputs)
     reason = f"data of {start:%Y-%m-%d %H:%M} arrived"
-    return await _demand(dataset, dates, newest, reason, store, now)
+    await _demand(dataset, demands_for(dates, newest, reason, now), store)
 
 
 async def _demand_recent(
     dataset: str, late_days: int, store: RunStore, inputs: InputReader, notifier: Notifier
-) -> list[date]:
+) -> None:
     ledger = await store.read(dataset)
     dates = recent_dates(ledger.now, late_days)
     newest = await _newest(dataset, dates, inputs)
-    demanded = await _demand(dataset, dates, newest, "nightly run", store)
+    await _demand(dataset, demands_for(dates, newest, "nightly run"), store)
     await _forget_old(ledger, store)
     if text := _input_problem(dates, newest):
         await notifier.tell(night_notice(dataset, dates[0], text, ledger.now))
-    return demanded
 
 
 def _input_problem(dates: Sequence[date], newest: Newest) -> str:
-    """The problem with the input data; empty if there is none.
-
-    A failure to list the data is no problem if there are no late days, because the list is needed
-    only to detect late data.
+    """The problem with the input data; empty if there is none. The list is needed only to detect
+    late data, so it may fail if there are no late days.
     """
     if not isinstance(newest, InputUnreadable):
         missing = "there are no data; check that telemetry is still exported"
@@ -102,20 +92,9 @@ async def _newest(dataset: str, dates: Sequence[date], inputs: InputReader) -> N
         return error
 
 
-async def _demand(
-    dataset: str,
-    dates: Sequence[date],
-    newest: Newest,
-    reason: str,
-    store: RunStore,
-    known_until: datetime | None = None,
-) -> list[date]:
-    """Store the demands. Returns the dates whose earlier demand, if any, was for less data."""
-    known, new = None if isinstance(newest, InputUnreadable) else newest, []
-    for demand in demands_for(dates, known, reason, known_until):
+async def _demand(dataset: str, demands: Sequence[Demand], store: RunStore) -> None:
+    for demand in demands:
         if await store.ask(dataset, demand):
-            new.append(demand.date)
             extra = {"action": "trends_asked", "dataset": dataset, "date": str(demand.date)}
             text = "[trends_asked] %s %s: %s"
             log.info(text, dataset, demand.date, demand.reason, extra=extra)
-    return new

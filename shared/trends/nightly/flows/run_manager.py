@@ -1,7 +1,7 @@
 """`RunManager`, which starts demanded runs, checks open runs, and notifies about failures.
 
-It compares the stored state with the state of the Spark service and does not depend on events. The
-next call does what an earlier call missed. Several instances may run it concurrently.
+Each call compares the stored state with that of the Spark service, so it also does what an earlier
+call missed. Several instances may run it concurrently.
 """
 
 from __future__ import annotations
@@ -27,9 +27,6 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class RunManager:
-    """Starts, checks, retries and ends runs. ``new_token`` returns a different token for each
-    call."""
-
     store: RunStore
     submitter: JobSubmitter
     notifier: Notifier
@@ -51,14 +48,11 @@ class RunManager:
         if failure is not None:
             raise failure
 
-    async def advance_runs(self, dataset: str) -> list[Run]:
-        """Take the next step for each date, and return the runs that changed.
-
-        A failure for one date does not affect the other dates.
-        """
+    async def advance_runs(self, dataset: str) -> None:
+        """Take the next step for each date, even if another fails."""
         ledger = await self.store.read(dataset)
         self.meter(of_dates(dataset, ledger))
-        open_runs, changed = ledger.open_runs, []
+        open_runs = ledger.open_runs
         for day in sorted(ledger.days.values(), key=lambda day: day.date, reverse=True):
             try:
                 run = await self._advance(day, ledger, open_runs)
@@ -67,45 +61,32 @@ class RunManager:
                 continue
             except Exception:
                 extra = _extra("trends_settling_failed", dataset, day.date)
-                log.exception(
-                    "[trends_settling_failed] %s %s: will be retried",
-                    dataset,
-                    day.date,
-                    extra=extra,
-                )
+                text = "[trends_settling_failed] %s %s: will be retried"
+                log.exception(text, dataset, day.date, extra=extra)
                 continue
             if run is not None:
-                changed.append(run)
                 open_runs += _open(run) - _open(day.latest)
-        return changed
 
     async def _advance(self, day: DateRuns, ledger: Ledger, open_runs: int) -> Run | None:
         now = ledger.now
         if day.latest and runs.was_left_untold(day.latest, now):
-            reserved = await self.store.replace(runs.to_notify(day.latest, now))
+            reserved = await self.store.write(runs.to_notify(day.latest, now))
             day = replace(day, latest=await self._notified(reserved))
         latest = day.latest
         step = runs.next_step(day, open_runs, now, self.policy)
-        if step.action is RunAction.START:
-            assert day.demand is not None
-            number = latest.number + 1 if latest else 1
-            token = self.new_token(day.date, number)
-            run = runs.started(
-                ledger.dataset, day.demand, latest, step.attempt, token, now, self.policy
-            )
-            return await self._submit(await self.store.insert(run), ledger)
-        if latest and step.action is RunAction.SUBMIT_AGAIN:
+        if day.demand and step is RunAction.START:
+            token = self.new_token(day.date, latest.number + 1 if latest else 1)
+            run = runs.started(ledger.dataset, day.demand, latest, token, now, self.policy)
+            return await self._submit(await self.store.write(run), ledger)
+        if latest and step is RunAction.SUBMIT_AGAIN:
             again = runs.submitted_again(latest, now, self.policy)
-            return await self._submit(await self.store.replace(again), ledger)
-        if latest and step.action is RunAction.CHECK:
+            return await self._submit(await self.store.write(again), ledger)
+        if latest and step is RunAction.CHECK:
             return await self._check(latest, ledger)
         return None
 
     async def _submit(self, run: Run, ledger: Ledger) -> Run:
-        """Submit a run that is already stored.
-
-        If this instance dies, another one submits the same token after the lease expires.
-        """
+        """Submit a stored run. If this instance dies, another submits it after its lease."""
         now = ledger.now
         try:
             answer = await self.submitter.submit(self.job(run))
@@ -133,7 +114,7 @@ class RunManager:
         return changed
 
     async def _write(self, run: Run, now: datetime) -> Run:
-        run = await self.store.replace(runs.to_notify(run, now))
+        run = await self.store.write(runs.to_notify(run, now))
         problem = run.error or run.warning
         level = logging.WARNING if problem else logging.INFO
         extra = _extra(f"trends_{run.state}", run.dataset, run.date)
@@ -143,9 +124,8 @@ class RunManager:
         return await self._notified(run) if run.untold else run
 
     async def _notified(self, run: Run) -> Run:
-        """Notify operators about the run, then store that they were notified. So each notification
-        is sent at least once. A failed notification is retried after ``NOTIFYING_MAX``, while the
-        run is the latest of its date, and does not delay any run.
+        """Notify operators, then store that. A failed notification is retried after
+        ``NOTIFYING_MAX``, while the run is the latest of its date, and delays no run.
         """
         try:
             await self.notifier.tell(run_notice(run, self.policy))
@@ -153,7 +133,7 @@ class RunManager:
             extra = _extra("trends_untold", run.dataset, run.date)
             log.exception("[trends_untold] run %s: will be retried", run.token, extra=extra)
             return run
-        return await self.store.replace(runs.told(run))
+        return await self.store.write(runs.told(run))
 
 
 def _open(run: Run | None) -> bool:
