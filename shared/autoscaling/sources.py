@@ -369,12 +369,10 @@ def url_problem(url: object) -> str:
     address, which may contain a secret."""
     try:
         parts = urlsplit(url if isinstance(url, str) else "")
-        port_is_valid = parts.port != 0
+        valid = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
     except ValueError:
-        return "is not an address such as https://jobs.example.com/open"
-    if parts.scheme in ("http", "https") and parts.hostname and port_is_valid:
-        return ""
-    return "must be an address such as https://jobs.example.com/open"
+        valid = False
+    return "" if valid else "must be an address such as https://jobs.example.com/open"
 
 
 def plan_problems(place: str, plan: object) -> Iterator[str]:

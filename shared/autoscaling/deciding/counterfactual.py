@@ -111,8 +111,8 @@ def _turns(
     name: str,
     decided: Callable[[ScalingState], Decision],
 ) -> Iterator[TurningLevel]:
-    """The nearest turning levels below and above the present level of one metric. One at which the
-    policy fails is none."""
+    """The nearest turning levels below and above the present level of one metric. A level at which
+    the policy fails is no turning level."""
     history = state.histories.get(name)
     if history is None or not history.samples:
         return

@@ -288,8 +288,8 @@ def _allowed(rule: RateLimit, seen: Observation) -> int:
 
 def cooldown(capacity: int, context: Context) -> Limit | None:
     """Wait after a confirmed change. A paced policy is exempt, because it takes pending and recent
-    changes into account, except from a scale-in after a manual change, of which it does not know,
-    and from a fallback capacity above its recommendation."""
+    changes into account. But its scale-in waits after a manual change, of which it does not know,
+    and so does a fallback capacity above its recommendation."""
     seen, changed_at = context.seen, context.seen.changed_at
     if changed_at is None or capacity == seen.capacity:
         return None

@@ -36,7 +36,7 @@ SAMPLES_KEPT_MAX = 3000
 """The most samples of one metric: so all rows of a resource fit into one transaction (4 MiB)."""
 
 FUTURE_TOLERANCE_SECONDS = 60
-"""A sample further in the future is an error of its sender. The clocks of two services differ."""
+"""The clocks of two services may differ. A sample further in the future is a sender's error."""
 
 
 class MergeOutcome(StrEnum):

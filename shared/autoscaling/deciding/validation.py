@@ -147,7 +147,8 @@ def misread_totals(resources: Iterable[Resource]) -> list[str]:
 
 
 def _declared_twice(resources: Sequence[Resource]) -> list[str]:
-    """Names that several resources share, and so their state, and shared targets."""
+    """Names that several resources share, and with them their state, and targets that several
+    resources would set against each other."""
     names = Counter(f"resource {resource.name!r}" for resource in resources)
     targets = Counter(f"target {resource.target}".casefold() for resource in resources)
     return [

@@ -1,8 +1,8 @@
 """Finds outliers among observations, so that they do not spoil what was learned. Pure.
 
-An observation is an outlier if its ratio part / whole is more than nine median absolute deviations
-above the median of the last ratios, but at least twice and at most ten times that median. There is
-no lower limit, because a count of zero is valid.
+An observation is an outlier if its ratio part / whole exceeds a limit: the median of the last
+ratios plus nine median absolute deviations, but at least twice and at most ten times the median.
+There is no lower limit, because a count of zero is valid.
 """
 
 from __future__ import annotations

@@ -5,11 +5,11 @@ of finished or arrived items; or the course of the backlog (backlog_rate.py). Wh
 uncertain, the one of the last two with the smaller relative error is used.
 
 *Counts.* If the backlog was never empty between two counts, and the number of instances n did not
-change, all were busy, and finished = μ·n·minutes. Of arrivals, the growth of the backlog is
-subtracted. So μ = Σ finished / Σ n·minutes since the last jump of the rate. The noise is the
-variance between adjacent intervals (von Neumann, 1941); what intervals vary beyond it is how the
-rate differs between hours. Intervals in which the instances may not have worked (``_works``) are
-left out, and so are outliers (outliers.py).
+change, all were busy, and finished = μ·n·minutes. If arrivals are counted, finished is the arrivals
+less the growth of the backlog. So μ = Σ finished / Σ n·minutes since the last jump of the rate. The
+noise is the variance between adjacent intervals (von Neumann, 1941); what intervals vary beyond it
+is how the rate differs between hours. Intervals in which the instances may not have worked
+(``_works``) are left out, and so are outliers (outliers.py).
 
 *Start-up time.* Resource Manager shows an ordered number within seconds, long before the instances
 work. So only the wait until it is read is learned, and an instance counts as working once the
@@ -53,7 +53,8 @@ LIMITED_MAX = 60
 HOURS_NOISE = 1.5
 """What exceeds the variance between adjacent intervals by this factor is variance between hours."""
 SETTLING_MINUTES = 1.0
-"""An interval is left out if it begins sooner than the start-up time and this after a change."""
+"""An interval is left out if it begins sooner than the start-up time and this many minutes after a
+change of the capacity."""
 INTERVAL_MAX = 1.5
 """In an interval longer than the usual one times this, a sample was lost, so it is left out."""
 LATE_MAX = timedelta(minutes=5)

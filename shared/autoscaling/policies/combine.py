@@ -146,8 +146,8 @@ def fallback(policy: PolicyFunction, otherwise: PolicyFunction) -> Fallback:
 @dataclass(frozen=True, slots=True)
 class Fallback(Composite):
     """The policy that ``fallback`` returns. A policy lacks an input if ``missing`` of its
-    recommendation is not empty. Some hold the capacity until the rate per instance is known, which
-    is learned from the backlog only by changes of the capacity: another policy must make the first
+    recommendation is not empty. Some policies hold until the rate per instance is known. It is
+    learned from the backlog only by changes of the capacity, so another policy must make the first
     ones."""
 
     policy: PolicyFunction

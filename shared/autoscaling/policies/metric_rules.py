@@ -103,9 +103,9 @@ class MetricRule:
 class MetricRules(Policy):
     """Evaluates several rules as Azure Monitor evaluates the rules of a profile.
 
-    If any scale-out rule is met, the highest capacity that one of them recommends applies.
-    Otherwise, if every scale-in rule is met, the highest capacity that one of them recommends
-    applies, so the smallest change. A rule whose metric has no samples is not met. The guard
+    If any scale-out rule is met, the highest capacity that a met one recommends applies. Otherwise,
+    if every scale-in rule is met, the highest capacity that one of them recommends applies, which
+    is the smallest change. A rule whose metric has no samples is not met. The guard
     ``flap_projection`` prevents flapping, as Azure Monitor does.
 
     Source: learn.microsoft.com, "Understand autoscale settings".

@@ -60,9 +60,13 @@ def infer(
     """The arrivals, with those of the last ``steps`` one by one; None before the second sample.
 
     While work waits, all n instances are busy, so x = n + Δq/Δt arrived per step. If none waits,
-    this is only an upper bound. In the average, a sample that covers Δt steps has the weight 1 - (1
-    - smoothing)^Δt. Negative arrivals, which are due to items finished in chunks, are offset
-    against other steps.
+    this is only an upper bound. A sample that covers Δt steps has the following weight in the
+    average:
+
+        1 - (1 - smoothing)^Δt
+
+    Arrivals may be negative, because items are finished in chunks, and are offset against other
+    steps.
     """
     samples = backlog.samples
     if len(samples) < 2:
@@ -100,14 +104,6 @@ def infer(
 def in_hand_steps(rate_per_instance_step: float) -> float:
     """The work that one instance may be processing while no work waits. Brokers count it, too."""
     return max(IN_HAND_STEPS_MIN, min(1 / rate_per_instance_step, IN_HAND_STEPS_MAX))
-
-
-def waiting_share(backlog: Sequence[MetricValue], start: datetime, in_hand: float) -> float:
-    """The share of the samples since ``start`` above ``in_hand`` items; 0 without samples."""
-    samples = backlog[bisect_left(backlog, start, key=time_of) :]
-    if not samples:
-        return 0.0
-    return sum([sample.value > in_hand for sample in samples]) / len(samples)
 
 
 def _without_negatives(recent: list[float]) -> tuple[float, ...]:

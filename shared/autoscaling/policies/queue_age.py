@@ -18,7 +18,6 @@ from shared.autoscaling.policies.outlook import (
     Outlook,
     in_hand_steps,
     infer,
-    waiting_share,
 )
 from shared.autoscaling.policies.recommendations import HOLDING, instances_text
 from shared.autoscaling.policy import (
@@ -32,7 +31,14 @@ from shared.autoscaling.policy import (
     distinct,
 )
 from shared.values.bounds import Bounds, Name, Share, problems_of
-from shared.values.measurements import HISTORY_SECONDS_MAX, EvidenceValue, Samples, span, time_of
+from shared.values.measurements import (
+    HISTORY_SECONDS_MAX,
+    EvidenceValue,
+    Samples,
+    since,
+    span,
+    time_of,
+)
 
 PATIENCE_STEPS_MIN = 5.0
 PATIENCE_STEPS = 4.0
@@ -295,7 +301,7 @@ class _Choice:
     def _in(self) -> Recommendation:
         seen, rate = self.seen, self.outlook.arrivals.peak
         wanted = self._needed(rate)
-        if wanted < seen.capacity and self._waiting_share(IDLE_STEPS) >= MEMORABLE_SHARE:
+        if wanted < seen.capacity and self._waiting_share() >= MEMORABLE_SHARE:
             remembered = self._needed(max(rate, self._remembered_rate()))
             wanted = min(max(wanted, remembered), wanted + HELD_ON_MEMORY_MAX)
         wanted = max(wanted, seen.limits.minimum)
@@ -357,7 +363,7 @@ class _Choice:
         interval = (samples[1].time - samples[0].time).total_seconds() / self.policy.step_seconds
         known = self._history_steps
         covered = known >= IDLE_STEPS or known + interval >= LONG_STEPS
-        return settled and covered and self._waiting_share(IDLE_STEPS) == 0.0
+        return settled and covered and self._waiting_share() == 0.0
 
     @property
     def _history_steps(self) -> float:
@@ -365,13 +371,14 @@ class _Choice:
         oldest = self.seen.history(self.policy.metric).samples[0].time
         return (self.seen.now - oldest).total_seconds() / self.policy.step_seconds
 
-    def _waiting_share(self, steps: float) -> float:
-        """The share of the samples of the last ``steps`` in which more items waited than the
-        instances may be processing."""
-        seen = self.seen
-        start = seen.now - span(steps * self.policy.step_seconds)
-        in_hand = in_hand_steps(self.items) * self.items * seen.capacity
-        return waiting_share(seen.history(self.policy.metric).samples, start, in_hand)
+    def _waiting_share(self) -> float:
+        """The share of the samples of the last ``IDLE_STEPS`` in which more items waited than the
+        instances may be processing; 0 without samples."""
+        start = self.seen.now - span(IDLE_STEPS * self.policy.step_seconds)
+        samples = since(self.seen.history(self.policy.metric).samples, start)
+        in_hand = in_hand_steps(self.items) * self.items * self.seen.capacity
+        waiting = [sample.value > in_hand for sample in samples]
+        return sum(waiting) / len(waiting) if waiting else 0.0
 
     def _time(self, steps: float) -> str:
         """The duration of this many steps, in minutes, or in seconds if steps are short."""

@@ -166,7 +166,7 @@ class Schedule(Composite):
         high = seen.limits.maximum
         if profile.maximum is not None:
             high = min(profile.maximum, high)
-        limits = Limits(min(low, high), high) if low > high else Limits(low, high)
+        limits = Limits(min(low, high), high)
         recommended = self._ask(profile, replace(seen, limits=limits))
         applied = self._applied(profile, seen.now)
         wanted = _clamped(recommended.capacity, profile)
