@@ -123,11 +123,9 @@ class Guards:
 
 @dataclass(frozen=True, slots=True)
 class Goal:
-    """The costs that a policy minimizes.
-
-    The cost of an interval is Σ instances + ``switch_cost``·Σ|change| + ``late_penalty``·late work,
-    in instance-minutes. Work is late once it has waited for longer than ``age_limit_minutes``.
-    """
+    """The costs that a policy minimizes: Σ instances + ``switch_cost``·Σ|change| +
+    ``late_penalty``·late work, in instance-minutes. Work is late once it has waited for longer than
+    ``age_limit_minutes``."""
 
     age_limit_minutes: Annotated[float, Bounds(0.01, 1440)] = 5
     switch_cost: Annotated[float, Bounds(0, 1e6)] = 2

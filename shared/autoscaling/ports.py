@@ -47,12 +47,12 @@ class StateStore(Protocol):
         self, snapshot: Snapshot, state: ScalingState, entries: Sequence[LogEntry] = ()
     ) -> None:
         """Write the changes since the snapshot and the entries, in one transaction. The last
-        decision among them becomes ``Snapshot.decided``.
+        decision among them becomes ``Snapshot.decided``. A decision that requests nothing replaces
+        the same one.
 
         Raises StateConflict if a row to write has changed since the snapshot, if the entries have a
-        decision and there is a newer one, or if the log already has one of the entries. A decision
-        that requests nothing replaces the same one instead. The cause may be this commit itself, if
-        its reply was lost and the client repeated the request: the caller reads the state again.
+        decision and there is a newer one, or if the log already has one of the entries. The cause
+        may be a repetition of this commit after a lost reply: the caller reads the state again.
         """
         ...
 
@@ -60,11 +60,8 @@ class StateStore(Protocol):
         self, snapshot: Snapshot, override: Override | None, entry: LogEntry
     ) -> None:
         """Replace the override, or remove it if ``override`` is None, and write the entry, in one
-        transaction.
-
-        Raises StateConflict as ``commit`` does. If the snapshot has no override either, only the
-        entry is written, and an override that was set meanwhile stays.
-        """
+        transaction. Raises StateConflict as ``commit`` does. If the snapshot has no override
+        either, only the entry is written, and an override that was set meanwhile stays."""
         ...
 
     async def record(self, entry: LogEntry) -> None:

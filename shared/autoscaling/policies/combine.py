@@ -63,16 +63,15 @@ class Combination(Composite):
         capacity = seen.capacity if choice is None else choice
         lacking = self._lacking(recommended, seen.capacity)
         chosen = _chosen(recommended, capacity, lacking=bool(lacking))
+        wishes = ", ".join(map(str, wanted))
+        combined = f"{self.kind} with the recommended capacities {wishes}"
+        holding = ": holding" if choice is None else ""
         return replace(
             chosen,
             capacity=capacity,
-            reason=f"{chosen.reason} ({self._summary(wanted, choice)})",
+            reason=f"{chosen.reason} ({combined}{holding})",
             rule=self.kind,
-            evidence={
-                **chosen.evidence,
-                "rule": chosen.rule,
-                "wishes": ", ".join(map(str, wanted)),
-            },
+            evidence={**chosen.evidence, "rule": chosen.rule, "wishes": wishes},
             paced=choice is not None and chosen.paced and not lacking,
             candidates=flattened(recommended),
             missing=lacking,
@@ -94,10 +93,6 @@ class Combination(Composite):
         else:
             enough = max(known, default=capacity) > capacity
         return "" if enough else ", ".join(sorted({e.lacking for e in recommended if e.lacking}))
-
-    def _summary(self, wanted: Sequence[int], choice: int | None) -> str:
-        summary = f"{self.kind} with the recommended capacities {', '.join(map(str, wanted))}"
-        return summary if choice is not None else f"{summary}: holding"
 
 
 def flattened(recommended: Sequence[Recommendation]) -> tuple[Recommendation, ...]:

@@ -60,13 +60,8 @@ def infer(
     """The arrivals, with those of the last ``steps`` one by one; None before the second sample.
 
     While work waits, all n instances are busy, so x = n + Δq/Δt arrived per step. If none waits,
-    this is only an upper bound. A sample that covers Δt steps has the following weight in the
-    average:
-
-        1 - (1 - smoothing)^Δt
-
-    Arrivals may be negative, because items are finished in chunks, and are offset against other
-    steps.
+    this is only an upper bound. In the average, the weight of Δt steps is 1-(1-smoothing)^Δt.
+    Negative arrivals, since items are finished in chunks, are offset against other steps.
     """
     samples = backlog.samples
     if len(samples) < 2:

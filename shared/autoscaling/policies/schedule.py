@@ -111,10 +111,9 @@ class ScheduleEntry:
 
 
 class Rule(ScheduleEntry):
-    """The earlier name of ScheduleEntry."""
+    """The earlier name of ScheduleEntry, with a DeprecationWarning."""
 
     def __new__(cls, *given: Any, **named: Any) -> ScheduleEntry:  # type: ignore[misc]
-        """A ScheduleEntry, with a DeprecationWarning."""
         warnings.warn("Rule was renamed: use ScheduleEntry", DeprecationWarning, stacklevel=2)
         return ScheduleEntry(*given, **named)
 
