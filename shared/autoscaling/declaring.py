@@ -114,8 +114,8 @@ class Guards:
     scale_changes_per_hour: Annotated[int, Bounds(5, 10_000)] = 20
     """The changes of a plan that Azure allows within an hour. Scale-in leaves the last four."""
     nothing_finished_seconds: UpToADay = 1800
-    """If counts say that nothing is finished although work waits, the resource is not scaled out
-    for this many seconds, because more instances would not work either. 0 permits scale-out."""
+    """How long the resource is not scaled out if counts say that nothing is finished although work
+    waits, because more instances would not work either. 0 permits scale-out."""
 
     def missing_for(self, metric_name: str) -> Missing:
         return self.missing_by_metric.get(metric_name, self.missing)
@@ -123,11 +123,9 @@ class Guards:
 
 @dataclass(frozen=True, slots=True)
 class Goal:
-    """The costs that a policy minimizes.
-
-    The cost of an interval is Σ instances + ``switch_cost``·Σ|change| + ``late_penalty``·late work,
-    in instance-minutes. Work is late once it has waited for longer than ``age_limit_minutes``.
-    """
+    """The costs that a policy minimizes: Σ instances + ``switch_cost``·Σ|change| +
+    ``late_penalty``·late work, in instance-minutes. Work is late once it has waited for longer than
+    ``age_limit_minutes``."""
 
     age_limit_minutes: Annotated[float, Bounds(0.01, 1440)] = 5
     switch_cost: Annotated[float, Bounds(0, 1e6)] = 2
@@ -136,18 +134,15 @@ class Goal:
 
 @dataclass(frozen=True, slots=True, init=False)
 class Throughput:
-    """The rate per instance, and the start-up time of a scale-out. The app learns a value that is
-    None.
-    """
+    """The rate per instance, and the start-up time. The app learns a value that is None."""
 
     rate_per_instance_minute: Annotated[float, Bounds(1e-6, 1e12)] | None = None
     """The items that one busy instance finishes per minute."""
     start_up_minutes: Annotated[float, Bounds(0, 120)] | None = None
     """The start-up time: from the request for more instances until they work."""
     completed_metric: str | None = None
-    """The metric that counts the items completed since its previous sample. The rate is
-    learned from this metric. Decisions do not use it, so its samples may arrive minutes late.
-    """
+    """The metric that counts the items completed since its previous sample, from which the rate is
+    learned. Decisions do not use it, so its samples may arrive minutes late."""
     incoming_metric: str | None = None
     """Instead of ``completed_metric``: the metric that counts the items that arrived since its
     previous sample."""

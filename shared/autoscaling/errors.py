@@ -44,10 +44,8 @@ class ReadDenied(ReadFailed):
 
 class CapacityDelayed(AutoscalingError):
     """The capacity cannot be changed now, or the outcome is unknown. Try again later.
-
     ``maybe_done`` is true if a change was requested and its outcome is unknown. ``available`` is
-    the number of further instances that can be had now, if that is why and known.
-    """
+    the number of further instances that can be had now, if that is why and known."""
 
     def __init__(
         self,

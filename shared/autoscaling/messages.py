@@ -78,11 +78,8 @@ def traceparents(body: str) -> list[str]:
 
 
 def decode_samples(body: str, resource_name: str = "") -> Samples:
-    """The samples of a message of version 1 or 2, or of a list of such messages of one resource.
-
-    All must name ``resource_name``, by default that of the first. Raises BadMessage if no sample is
-    valid.
-    """
+    """The samples of a message of version 1 or 2, or of a list of such messages of one resource:
+    ``resource_name``, by default that of the first. Raises BadMessage if no sample is valid."""
     document = _document(body, "metric")
     is_list = isinstance(document, list)
     metrics, refused, plan = list[Metric](), list[BadMessage](), None
@@ -110,21 +107,15 @@ def decode_samples(body: str, resource_name: str = "") -> Samples:
     return Samples(resource_name, tuple(metrics), tuple(refused), plan)
 
 
-def _metric(fields: Mapping[str, Any]) -> Metric:
-    value = _field(fields, "value", dict, "metric")
-    return Metric(
-        resource_name=_field(fields, "resource_name", str, "metric"),
-        name=_field(fields, "name", str, "metric"),
-        value=_value(value, "metric value"),
-    )
-
-
 def _samples(document: object) -> Samples:
     fields = _versioned(document, "metric", (SCHEMA_VERSION, MANY_SAMPLES_VERSION))
     metrics, refused, plan = list[Metric](), list[BadMessage](), fields.get(PLAN_FIELD)
     if fields["schema_version"] == SCHEMA_VERSION:
-        metric = _metric(fields)
-        return Samples(metric.resource_name, (metric,), plan=plan)
+        given = _field(fields, "value", dict, "metric")
+        resource_name = _field(fields, "resource_name", str, "metric")
+        name = _field(fields, "name", str, "metric")
+        metric = Metric(resource_name, name, _value(given, "metric value"))
+        return Samples(resource_name, (metric,), plan=plan)
     resource_name = _field(fields, "resource_name", str, "samples")
     samples: dict[str, Any] = _field(fields, "samples", dict, "samples")
     for name, pairs in samples.items():
@@ -243,17 +234,11 @@ def _value(fields: Mapping[str, Any], where: str) -> MetricValue:
     if status not in ("", *DISABLED):
         must = f"must be one of {', '.join(DISABLED)}"
         raise BadMessage(f"{where}: entity_status is {quoted(status)}, {must}")
-    return MetricValue(_time(fields, "time", where), _measure(fields, where), status)
-
-
-def _measure(fields: Mapping[str, Any], where: str) -> float:
-    value = fields.get("value")
-    number = measure(value)
-    if number is None:
-        raise BadMessage(
-            f"{where}: value is {quoted(value)}, must be a number from 0 to {MEASURE_MAX:g}"
-        )
-    return number
+    time, value = _time(fields, "time", where), measure(fields.get("value"))
+    if value is None:
+        given = quoted(fields.get("value"))
+        raise BadMessage(f"{where}: value is {given}, must be a number from 0 to {MEASURE_MAX:g}")
+    return MetricValue(time, value, status)
 
 
 def _time(fields: Mapping[str, Any], name: str, where: str) -> datetime:

@@ -14,10 +14,7 @@ from shared.values.text import quoted
 @dataclass(frozen=True, slots=True)
 class PlanFacts:
     """Facts about a plan. A field that Azure did not state has its default, which limits nothing.
-
-    ``minimum`` and ``maximum`` are the capacities that Azure allows. The collector sends the facts
-    with the samples, and they are stored with the state when they change.
-    """
+    ``minimum`` and ``maximum`` are the capacities that Azure allows."""
 
     tier: str = ""
     minimum: int = 1

@@ -109,11 +109,9 @@ class UnknownMetric(LookupError):
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """The input of a policy.
-
-    ``metrics`` holds the samples that belong to the current capacity: those inside the window and
-    since the last confirmed change. ``histories`` holds all samples that are kept.
-    """
+    """The input of a policy. ``metrics`` holds the samples that belong to the current capacity:
+    those inside the window and since the last confirmed change. ``histories`` holds all that are
+    kept."""
 
     resource_name: str
     now: datetime
@@ -123,9 +121,7 @@ class Observation:
     changed_at: datetime | None = None
     histories: Mapping[str, Window] = field(default_factory=lambda: NOTHING)
     capacities: Window = NO_SAMPLES
-    """The observed capacities. Of a run of equal capacities, only the first and the last sample are
-    kept.
-    """
+    """The observed capacities: of a run of equal ones, the first and the last."""
     pending: Desired | None = None
     """The change that has been requested and is not confirmed yet."""
     goal: Goal = Goal()
@@ -135,9 +131,8 @@ class Observation:
     estimate: RateEstimate | None = None
     """The rate per instance, even if it is not sure; None before any work was seen."""
     working: Window = NO_SAMPLES
-    """The instances that can work, from each of these times on. Instances that have been read but
-    are still starting follow at times ahead. Without samples, those of ``capacities`` work.
-    """
+    """The instances that can work, from each of these times on, which may lie ahead. Without
+    samples, those of ``capacities`` work."""
 
     def window(self, name: str) -> Window:
         """The metric's samples in ``metrics``. Raises UnknownMetric if it is not declared."""
@@ -208,12 +203,9 @@ PolicyFunction = Callable[[Observation], Recommendation]
 
 
 class Policy(Protocol):
-    """A policy: a callable, and optional descriptions of it.
-
-    Derive from this class and override the members that apply. A plain function, or an object with
-    only some of these members, is a policy as well: the others have their defaults (see
-    ``described``).
-    """
+    """A policy: a callable, and optional descriptions of it. Derive from this class and override
+    the members that apply. A plain function, or an object with only some of these members, is a
+    policy as well: the others have their defaults (see ``described``)."""
 
     __slots__ = ()
 
@@ -389,21 +381,14 @@ def failure(seen: Observation, message: str, **evidence: EvidenceValue) -> Recom
 
 
 def _copied(seen: Observation) -> Observation:
-    return Observation(
-        seen.resource_name,
-        seen.now,
-        seen.capacity,
-        Limits(seen.limits.minimum, seen.limits.maximum),
-        {name: Window(window.samples) for name, window in seen.metrics.items()},
-        seen.changed_at,
-        {name: Window(window.samples) for name, window in seen.histories.items()},
-        Window(seen.capacities.samples),
-        replace(seen.pending) if seen.pending else None,
-        seen.goal,
-        seen.throughput,
-        seen.profile,
-        seen.estimate,
-        Window(seen.working.samples),
+    return replace(
+        seen,
+        limits=replace(seen.limits),
+        metrics={name: Window(window.samples) for name, window in seen.metrics.items()},
+        histories={name: Window(window.samples) for name, window in seen.histories.items()},
+        capacities=Window(seen.capacities.samples),
+        pending=replace(seen.pending) if seen.pending else None,
+        working=Window(seen.working.samples),
     )
 
 

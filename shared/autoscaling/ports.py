@@ -17,12 +17,9 @@ from shared.values.measurements import MetricValue
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """A resource's state as it was read, at ``read_at`` by the store's clock.
-
-    ``version`` identifies the rows that were read, for the conditional write. ``unreadable`` names
-    each row that cannot be read, with the reason. ``decided`` is the newest decision; None if there
-    is none, it cannot be read, or only an older version of the app has decided.
-    """
+    """A resource's state as it was read, at ``read_at`` by the store's clock. ``version``
+    identifies the rows, for the conditional write. ``unreadable`` names each row that cannot be
+    read, with the reason. ``decided`` is the newest readable decision, if there is one."""
 
     resource_name: str
     state: ScalingState
@@ -50,12 +47,12 @@ class StateStore(Protocol):
         self, snapshot: Snapshot, state: ScalingState, entries: Sequence[LogEntry] = ()
     ) -> None:
         """Write the changes since the snapshot and the entries, in one transaction. The last
-        decision among them becomes ``Snapshot.decided``.
+        decision among them becomes ``Snapshot.decided``. A decision that requests nothing replaces
+        the same one.
 
         Raises StateConflict if a row to write has changed since the snapshot, if the entries have a
-        decision and there is a newer one, or if the log already has one of the entries. A decision
-        that requests nothing replaces the same one instead. The cause may be this commit itself, if
-        its reply was lost and the client repeated the request: the caller reads the state again.
+        decision and there is a newer one, or if the log already has one of the entries. The cause
+        may be a repetition of this commit after a lost reply: the caller reads the state again.
         """
         ...
 
@@ -63,11 +60,8 @@ class StateStore(Protocol):
         self, snapshot: Snapshot, override: Override | None, entry: LogEntry
     ) -> None:
         """Replace the override, or remove it if ``override`` is None, and write the entry, in one
-        transaction.
-
-        Raises StateConflict as ``commit`` does. If the snapshot has no override either, only the
-        entry is written, and an override that was set meanwhile stays.
-        """
+        transaction. Raises StateConflict as ``commit`` does. If the snapshot has no override
+        either, only the entry is written, and an override that was set meanwhile stays."""
         ...
 
     async def record(self, entry: LogEntry) -> None:
@@ -83,28 +77,24 @@ class StateStore(Protocol):
         before: datetime | None = None,
         changes_only: bool = False,
     ) -> list[LogEntry]:
-        """The newest entries, newest first: none from before ``since``, and only those from before
-        ``before``. ``changes_only`` leaves out decisions that request nothing, and so reads far
-        less. Among entries of the same time, epoch and rank, the last one written comes first. If
-        the limit cuts such a group, any of its entries may be left out. A row that cannot be read
-        becomes an entry of the kind ``unreadable``, with the reason.
-        """
+        """The newest entries, newest first, from ``since`` on and from before ``before``.
+        ``changes_only`` leaves out decisions that request nothing, and so reads far less. Among
+        entries of the same time, epoch and rank, the last one written comes first; the limit may
+        cut such a group anywhere. A row that cannot be read becomes an entry of the kind
+        ``unreadable``, with the reason."""
         ...
 
     async def course(
         self, resource_name: str, since: datetime, before: datetime
     ) -> tuple[list[Stretch], int]:
-        """What the decisions that requested nothing saw, oldest first, in whole quarters of an
-        hour from that of ``since`` to that of ``before``. It reads far less than ``log``. The
-        number is that of the quarters of which this is not known, because an older version of the
-        app wrote them.
-        """
+        """What the decisions that requested nothing saw, oldest first, in whole quarters of an hour
+        from that of ``since`` to that of ``before``, and the number of quarters of which it is not
+        known."""
         ...
 
     async def prune_log(self, resource_name: str, before: datetime) -> int:
         """Delete the entries older than ``before``, and return the number of rows. Decisions that
-        request nothing share a row, and are deleted when their whole quarter of an hour is older.
-        """
+        request nothing share a row for a quarter of an hour, which is deleted as a whole."""
         ...
 
     async def close(self) -> None: ...
@@ -133,11 +123,8 @@ class CapacityControl(Protocol):
         self, target: CapacityTarget, /, capacity: int, read: PlanReading
     ) -> int | None:
         """Set the capacity of the target, which was ``read`` just before. Returns the capacity that
-        it has afterwards; None if the change was accepted, and is still under way.
-
-        Raises CapacityRefused if nothing was changed and another attempt would not help, and
-        CapacityDelayed on any other failure.
-        """
+        it has afterwards; None if the change is still under way. Raises CapacityRefused if nothing
+        was changed and another attempt would not help, and CapacityDelayed on any other failure."""
         ...
 
     async def close(self) -> None: ...

@@ -103,12 +103,9 @@ class Series(NamedTuple):
 
 
 class Source:
-    """Where the samples of a metric come from.
-
-    To read a number of your own, derive a class, decorate it with ``@dataclass(frozen=True)``, and
-    define ``read``. The other names may stay as they are, or become attributes, fields or
-    properties.
-    """
+    """Where the samples of a metric come from. To read a number of your own, derive a class,
+    decorate it with ``@dataclass(frozen=True)``, and define ``read``. The other names may stay as
+    they are, or become attributes, fields or properties."""
 
     __slots__ = ()
 
@@ -129,8 +126,8 @@ class Source:
         """The current value, or samples with their times.
 
         ``at`` reads for the source, and ends with it. A value without a time gets the time of the
-        server that answered ``at.get_json``. Any error, and a value that is not a number of at
-        least 0, means that the metric is missing; it is never taken for zero.
+        server that answered ``at.get_json``. After an error, or a value that is not a number of at
+        least 0, the metric is missing; it is never taken for zero.
         """
         raise NotImplementedError(f"{type(self).__name__} defines no read(self, at)")
 
@@ -267,12 +264,10 @@ class TopicSubscriptions(ServiceBusSource):
 
 @dataclass(frozen=True, slots=True)
 class StorageQueue(Source):
-    """The approximate number of messages in a Storage queue, including invisible ones.
-
-    With ``peek=True`` the value is the age in seconds of the message at the front, by the clock of
-    the storage account; 0 if no message is visible. Another message may be older, because a queue
-    is not strictly first in, first out.
-    """
+    """The approximate number of messages in a Storage queue, including invisible ones. With
+    ``peek=True``, the age in seconds of the message at the front, by the storage account's clock; 0
+    if none is visible. Another may be older, because a queue is not strictly first in, first
+    out."""
 
     queue: Name
     connection: Name = "AzureWebJobsStorage"
@@ -336,12 +331,9 @@ class IngestionBreaker(Source):
 
 @dataclass(frozen=True, slots=True)
 class HttpJson(Source):
-    """A number in a JSON document that a web server answers with.
-
-    ``path`` leads to the number: keys and positions separated by dots, such as
-    ``data.result.0.value.1``. A text that is a number counts as one. ``headers`` and a query string
-    may contain secrets, which are not shown.
-    """
+    """A number, or a text that is one, in a JSON document that a web server answers with. ``path``
+    leads to it: keys and positions separated by dots, such as ``data.result.0.value.1``.
+    ``headers`` and a query string may contain secrets, which are not shown."""
 
     url: str
     path: str
@@ -377,12 +369,10 @@ def url_problem(url: object) -> str:
     address, which may contain a secret."""
     try:
         parts = urlsplit(url if isinstance(url, str) else "")
-        port_is_valid = parts.port != 0
+        valid = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
     except ValueError:
-        return "is not an address such as https://jobs.example.com/open"
-    if parts.scheme in ("http", "https") and parts.hostname and port_is_valid:
-        return ""
-    return "must be an address such as https://jobs.example.com/open"
+        valid = False
+    return "" if valid else "must be an address such as https://jobs.example.com/open"
 
 
 def plan_problems(place: str, plan: object) -> Iterator[str]:

@@ -243,12 +243,9 @@ RowValue = Window | Desired | Learned | RulesInForce | PlanFacts
 
 
 def changed_rows(old: ScalingState, new: ScalingState) -> Iterator[tuple[str, RowValue]]:
-    """The row key and the value of each row that differs.
-
-    The version of the rules is also written with each change of the desired state, which so fails
-    if another version was activated meanwhile. Operators write overrides, and the nightly run
-    writes profiles.
-    """
+    """The row key and the value of each row that differs. That of the rules is also written with
+    each change of the desired state, which so fails if another version was activated meanwhile.
+    Overrides and profiles have other writers."""
     for name, history in new.histories.items():
         if old.histories.get(name) != history:
             yield METRIC_PREFIX + name, history

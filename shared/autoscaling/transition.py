@@ -1,6 +1,5 @@
 """Applies new samples to the state: merges them, confirms actions, learns, decides and requests a
-change. All functions are pure.
-"""
+change. All functions are pure."""
 
 from __future__ import annotations
 
@@ -77,11 +76,10 @@ def advance(
 ) -> Transition:
     """Apply all samples of a message, then take one decision.
 
-    A sample that ``merge`` refuses does not affect the others. A count of finished or incoming
-    items only updates the learned throughput. A sample of the capacity may confirm a pending
-    action. It leads to a decision only while every other metric is missing, so that the app still
-    makes decisions in that case. With ``decides=False``, the samples are only merged, because
-    another version of the rules is in force.
+    A sample that ``merge`` refuses does not affect the others. A count of items only updates the
+    learned throughput. A sample of the capacity may confirm a pending action, and leads to a
+    decision only while every other metric is missing. With ``decides=False``, the samples are only
+    merged, because another version of the rules is in force.
     """
     new = state = as_of(state, now)
     refused = list[BadMessage]()
@@ -116,10 +114,8 @@ def advance(
 def merged(
     resource: Resource, state: ScalingState, metric: Metric, now: datetime, *, decides: bool = True
 ) -> Merged:
-    """The state with the sample merged, before any decision. Raises BadMessage.
-
-    A copy that does not decide keeps samples as long as any rules may need them.
-    """
+    """The state with the sample merged, before any decision. Raises BadMessage. A copy that does
+    not decide keeps samples as long as any rules may need them."""
     kept = kept_seconds(resource, metric.name) if decides else (HISTORY_SECONDS_MAX,) * 2
     new = merge(state, metric, now, *kept)
     if new.outcome is MergeOutcome.ACCEPTED and metric.name == CAPACITY_METRIC:
@@ -155,11 +151,9 @@ def _decided(
 def _learned_from_backlog(
     resource: Resource, state: ScalingState, stalled: Sequence[Stall], now: datetime
 ) -> ScalingState:
-    """The state after learning from the samples of the backlog since the last call.
-
-    Nothing is learned from a backlog that has not fallen for long, because the instances may not
-    work, nor from that of an entity that was disabled.
-    """
+    """The state after learning from the samples of the backlog since the last call: not from a
+    backlog that has not fallen for long, because the instances may not work, nor from that of a
+    disabled entity."""
     name, known = backlog_name(resource) or "", state.learned.trend
     backlog, capacities = received(samples_of(state, name)), samples_of(state, CAPACITY_METRIC)
     if not backlog or not capacities:

@@ -14,8 +14,8 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-from shared.autoscaling.azure_monitor.lag import grain_of
 from shared.autoscaling.azure_monitor.source import AzureMonitorMetric
+from shared.values.durations import iso
 from shared.values.measurements import NOTHING, MetricValue, span
 
 QUERY_EVERY = timedelta(seconds=55)
@@ -165,7 +165,7 @@ def take(
     The time of a sample is the end of its interval. A late point is also new if points of later
     intervals were taken before. An interval that has not ended is left to a later query.
     """
-    grain, oldest = grain_of(source.time_grain), now - queried_span(source)
+    grain, oldest = iso(source.time_grain), now - queried_span(source)
     starts = {start for start in taken.starts if start >= oldest}
     unsettled, samples = dict[datetime, float](), list[MetricValue]()
     for point in sorted(points, key=lambda point: point.start):
@@ -182,7 +182,7 @@ def take(
 def _settled(point: MetricPoint, taken: Taken, source: AzureMonitorMetric, now: datetime) -> bool:
     if source.aggregation not in ("total", "count"):
         return True
-    end = point.start + grain_of(source.time_grain)
+    end = point.start + iso(source.time_grain)
     if not taken.queried and end <= now - SETTLED_AFTER:
         return True
     return taken.unsettled.get(point.start) == point.value
@@ -199,7 +199,7 @@ def combined(values: Sequence[float], aggregation: str) -> float:
 
 def queried_span(source: AzureMonitorMetric) -> timedelta:
     """The time that a query covers: the usual lag, ``SETTLED_AFTER``, and one interval."""
-    return span(source.usual_lag_seconds) + grain_of(source.time_grain) + SETTLED_AFTER
+    return span(source.usual_lag_seconds) + iso(source.time_grain) + SETTLED_AFTER
 
 
 # --- throttling -------------------------------------------------------------------------------

@@ -7,9 +7,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
-from shared.autoscaling.azure_monitor.lag import grain_of, usual_lag_seconds
+from shared.autoscaling.azure_monitor.lag import usual_lag_seconds
 from shared.autoscaling.sources import Read, Reading, Series, Source
 from shared.values.bounds import Flag, Name, matching, problems_of
+from shared.values.durations import iso
 from shared.values.text import UUID, quoted
 
 Aggregation = Literal["average", "total", "minimum", "maximum", "count"]
@@ -52,7 +53,7 @@ class AzureMonitorMetric(Source):
 
     @property
     def usual_lag_seconds(self) -> float:
-        return usual_lag_seconds(grain_of(self.time_grain))
+        return usual_lag_seconds(iso(self.time_grain))
 
     @property
     def highest(self) -> float | None:
@@ -72,7 +73,7 @@ class AzureMonitorMetric(Source):
 
     @property
     def series(self) -> Series:
-        interval = grain_of(self.time_grain)
+        interval = iso(self.time_grain)
         return Series(self.resource_id, self.metric, self.aggregation, self.time_grain, interval)
 
     def problems(self) -> Iterable[str]:

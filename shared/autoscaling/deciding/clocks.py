@@ -1,10 +1,9 @@
 """Detects that the clock of the sources differs from that of the store. All functions are pure.
 
-A sample has the time of its source, and a decision the time of the store. If one of these clocks is
-wrong by minutes, all samples seem to be too old or to be from the future, and no decision could be
-made. The capacity of the plan is read in every collection. So if its samples arrive one after the
-other, and all seem to be equally old, the clocks differ. From the third such sample on, samples are
-dated by the clock of the store.
+If one of these clocks is wrong by minutes, all samples seem too old or from the future, and no
+decision could be made. The capacity is read in every collection: if its samples arrive one after
+the other and all seem equally old, the clocks differ. From the third one on, samples are dated by
+the clock of the store.
 """
 
 from __future__ import annotations
@@ -25,20 +24,17 @@ from shared.values.measurements import (
 )
 
 NOTES = "!clock"
-"""The history with the arrivals of the newest samples of the capacity that seem to be old or from
-the future. The time of a note is that of the store, and its value is that of the source, in seconds
-since 1970. There are at most ``NOTES_MAX``: the first one and the last two.
-"""
+"""The history with the arrivals of the newest capacity samples that seem old or from the future:
+the first one and the last two. The time of a note is that of the store, and its value that of the
+source, in seconds since 1970."""
 NOTES_MAX = 3
 STEADY_SECONDS = 30
 """The notes must cover this much time, and the ages may differ by at most as much."""
 
 
 def noted(state: ScalingState, metrics: Iterable[Metric], now: datetime) -> ScalingState:
-    """The state with a note of each sample of the capacity, or without notes if the clocks agree.
-
-    A sample that is delivered late or once more says nothing about the clocks.
-    """
+    """The state with a note of each sample of the capacity, or without notes if the clocks agree. A
+    sample that is late or repeated says nothing about the clocks."""
     for metric in metrics:
         if metric.name == CAPACITY_METRIC:
             state = _noted(state, metric.value, now)
@@ -66,11 +62,8 @@ def difference(state: ScalingState) -> timedelta:
 
 
 def dated(state: ScalingState, metric: Metric, now: datetime) -> Metric:
-    """The sample with its time by the clock of the store.
-
-    The clock of its source may be another one than that of the capacity. So its time is changed
-    only if this brings it closer to ``now``.
-    """
+    """The sample with its time by the clock of the store, if this brings it closer to ``now``: its
+    source may have another clock than the capacity."""
     value = metric.value
     time = value.time + difference(state)
     if abs(now - value.time) <= abs(now - time):

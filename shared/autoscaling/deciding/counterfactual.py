@@ -1,8 +1,7 @@
-"""Explain a decision by the smallest change of a metric that would have led to a different one.
+"""Explains a decision by the smallest change of a metric that would have led to a different one.
 
-The search sets the samples of one metric to another level and decides again. It looks for the level
-nearest to the present one at which the decision is different. That asks the policy dozens of times,
-so only changes and previews are explained.
+The search sets the samples of one metric to another level and decides again. That asks the policy
+dozens of times, so only changes and previews are explained.
 """
 
 from __future__ import annotations
@@ -45,12 +44,10 @@ def explained(
 ) -> Decision:
     """The decision with its counterfactual, such as "would have scaled in at backlog < 120".
 
-    The search asks the policy up to a hundred times. It ends with TimeoutError if ``given_up`` says
+    ``state`` is the state that led to the decision. If no level would have changed it, the text
+    names the guards that limited it, if any: "would have scaled out to 6 without rate_limits". The
+    search asks the policy up to a hundred times. It ends with TimeoutError if ``given_up`` says
     that nobody waits for it any more.
-
-    ``state`` is the state that led to the decision. If no level of a metric would have changed the
-    decision, the counterfactual names the guards that limited the capacity: "would have scaled out
-    to 6 without rate_limits". If no guard limited it, the counterfactual is empty.
     """
     if decision.current is None or not decision.candidates:
         return decision
@@ -63,7 +60,8 @@ def explained(
             raise TimeoutError
         return decide(resource, varied, decision.time)
 
-    names = _varied(resource)
+    read = said(resource.policy, "metric_names") or tuple(resource.metrics)
+    names = [name for name in read if name in resource.metrics][:METRICS_MAX]
     turns = [
         (turn, name) for name in names for turn in _turns(resource, state, decision, name, decided)
     ]
@@ -80,10 +78,8 @@ def explained(
 def _without_guards(
     resource: Resource, state: ScalingState, decision: Decision, current: int
 ) -> str:
-    """Describe the decision that would have been taken without the guards that limited it.
-
-    If a later guard imposes the same limit, it is skipped as well, and the text names it.
-    """
+    """Describe the decision without the guards that limited it. If a later guard imposes the same
+    limit, it is skipped as well, and the text names it."""
     recommendation, override = decision.candidates[0], effective_override(state, decision.time)
     seen = observe(resource, state, current, decision.time)
     still = unfallen(resource, state)
@@ -108,12 +104,6 @@ def _without_guards(
     return ""
 
 
-def _varied(resource: Resource) -> tuple[str, ...]:
-    """The names of the metrics that are searched."""
-    names = said(resource.policy, "metric_names") or tuple(resource.metrics)
-    return tuple(name for name in names if name in resource.metrics)[:METRICS_MAX]
-
-
 def _turns(
     resource: Resource,
     state: ScalingState,
@@ -121,10 +111,8 @@ def _turns(
     name: str,
     decided: Callable[[ScalingState], Decision],
 ) -> Iterator[TurningLevel]:
-    """The nearest turning levels below and above the present level of one metric.
-
-    A level at which the policy fails is no turning level.
-    """
+    """The nearest turning levels below and above the present level of one metric. A level at which
+    the policy fails is no turning level."""
     history = state.histories.get(name)
     if history is None or not history.samples:
         return
@@ -158,11 +146,8 @@ def _highest(resource: Resource, name: str, history: Window) -> float:
 
 
 def _first_varied(resource: Resource, state: ScalingState, decision: Decision, name: str) -> int:
-    """The index of the first sample that the search sets to another level.
-
-    If the policy reads a mean or a maximum, the search changes all samples of the window. If the
-    policy follows the course of a metric, the search changes only the newest sample.
-    """
+    """The index of the first sample that the search sets to another level: that of the window, or
+    only the newest one if the policy follows the course of the metric."""
     samples = state.histories[name].samples
     for member in members(resource.policy):
         if said(member, "followed_metric") == name:
@@ -173,11 +158,8 @@ def _first_varied(resource: Resource, state: ScalingState, decision: Decision, n
 
 
 def _level(samples: Sequence[MetricValue], outcome: Outcome) -> float | None:
-    """The level from which the search starts: the newest value, or else the mean.
-
-    With this level in all samples, the decision must be the same as the actual one. The result is
-    None if neither value meets this condition.
-    """
+    """The level from which the search starts: the newest value, or else the mean. With it in all
+    samples, the decision must be the actual one; None if neither leads to it."""
     values = [sample.value for sample in samples]
     if len(set(values)) == 1:
         return values[0]

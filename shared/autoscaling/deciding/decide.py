@@ -51,12 +51,9 @@ HOUR, GAP_MAX = timedelta(hours=1), timedelta(minutes=15)
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """A decision about the capacity of one resource, and everything that led to it.
-
-    If ``desired`` equals ``current``, the decision is to hold, or, if ``applies`` is true, to
-    revoke the pending action. ``limited_by`` names the guards that changed the recommended
-    capacity, in the order in which they were applied.
-    """
+    """A decision about the capacity of one resource, and everything that led to it. If ``desired``
+    equals ``current``, it is to hold, or with ``applies`` to revoke the pending action.
+    ``limited_by`` names the guards that changed the recommended capacity, in order."""
 
     resource_name: str
     time: datetime
@@ -99,10 +96,8 @@ class EntryKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class LogEntry:
-    """One entry of the decision log.
-
-    Writing the same ``entry_id`` twice, with the same time and epoch, leaves one entry.
-    """
+    """One entry of the decision log. Writing the same ``entry_id`` twice, with the same time and
+    epoch, leaves one entry."""
 
     resource_name: str
     time: datetime
@@ -125,15 +120,15 @@ class LogEntry:
     body: str = ""
     """The complete body of a message that could not be processed."""
     repeated: int = 0
-    """How many decisions before this one said the same in a row, numbers aside. Only decisions that
-    request nothing are counted."""
+    """How many decisions before this one requested nothing either and said the same in a row,
+    numbers aside."""
     repeated_since: datetime | None = None
     """The time of the first of them."""
     set_back: int = 0
     """How often the clock of the store was set back before this decision."""
     hours: tuple[float, ...] = ()
-    """The instance-hours of the day and of the month, in UTC, until this decision, each followed by
-    the hours in which the capacity was known."""
+    """The instance-hours of the day and of the month, in UTC, each followed by the hours in which
+    the capacity was known."""
 
     @property
     def guard(self) -> str:
@@ -150,11 +145,9 @@ class LogEntry:
         return {name: each for name, each in fields.items() if each is not None}
 
     def after(self, before: LogEntry | None) -> LogEntry:
-        """The entry with the count of its repetitions. ``before`` is the decision before it.
-
-        Once the clock was set back, the time and the ID may be those of an earlier decision, which
-        this one must not replace. So the ID then also says how often the clock was set back.
-        """
+        """The entry with the count of its repetitions. ``before`` is the decision before it. Once
+        the clock was set back, the ID says how often, because it may otherwise be that of an
+        earlier decision, which must not be replaced."""
         if before is None:
             return self
         is_back = before.time > self.time
@@ -212,11 +205,9 @@ def decide(
 ) -> Decision:
     """Decide the capacity of one resource at ``now``. If the policy fails, hold.
 
-    ``stalled`` is the result of ``stalls``, if the caller has it already.
-
-    1. If the resource is paused, hold. 2. If its capacity is not known yet, or the app must not
-    scale the plan, hold. 3. Ask the policy for a capacity. 4. Let the guards limit that capacity.
-    5. In a dry run, do not apply the decision.
+    1. If the resource is paused, its capacity is unknown, or the app must not scale the plan, hold.
+    2. Ask the policy for a capacity. 3. Let the guards limit it. 4. In a dry run, do not apply the
+    decision. ``stalled`` is the result of ``stalls``, if the caller has it already.
     """
     mode, mode_reason = effective_mode(resource, state, now)
     capacity = known_capacity(state)
@@ -256,10 +247,7 @@ def effective_mode(resource: Resource, state: ScalingState, now: datetime) -> tu
     if override and override.mode:
         reason = f" ({override.reason})" if override.reason else ""
         return override.mode, f"mode {override.mode}, set by an override{reason}"
-    return DECLARED_MODES[resource.mode]
-
-
-DECLARED_MODES = {mode: (mode, f"mode {mode}, set in scaling_rules.py") for mode in Mode}
+    return resource.mode, f"mode {resource.mode}, set in scaling_rules.py"
 
 
 def effective_override(state: ScalingState, now: datetime) -> Override | None:
@@ -342,13 +330,9 @@ def allowed(
     limited_by: list[str],
     skipped: Collection[str] = (),
 ) -> int:
-    """The capacity that the guards allow.
-
-    For each guard that applies, its reason is added to ``reasons``. For each guard that changed the
-    capacity, its name is added to ``limited_by``. ``guards`` may be the shorter list
-    GUARDS_WHEN_HOLDING. But once a guard has changed the capacity, all guards that follow it in
-    GUARDS are asked, not only those of the shorter list. Guards named in ``skipped`` are not asked.
-    """
+    """The capacity that the guards allow. The reason of each guard that applies is added to
+    ``reasons``, and the name of each that changed the capacity to ``limited_by``. After a change,
+    all guards that follow in GUARDS are asked, also if ``guards`` is GUARDS_WHEN_HOLDING."""
     for guard in guards:
         limit = None if skipped and guard.__name__ in skipped else guard(capacity, context)
         if limit is None:
@@ -362,12 +346,9 @@ def allowed(
 
 
 def _revoked(context: Context, limited_by: Sequence[str]) -> Limit | None:
-    """The capacity to request instead of the pending action; None if that action is not revoked.
-
-    The action is revoked if a guard no longer allows its target. A recommendation to hold revokes
-    the action only if the policy is paced, that is, if it already takes pending actions into
-    account.
-    """
+    """The capacity to request instead of the pending action; None if that action is not revoked,
+    because the guards allow its target. A recommendation to hold revokes it only if the policy is
+    paced."""
     desired, seen, recommendation = context.state.desired, context.seen, context.recommendation
     if desired is None or not desired.pending or desired.target == seen.capacity:
         return None

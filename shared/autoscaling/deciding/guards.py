@@ -1,7 +1,7 @@
 """Guards: the rules that may change the capacity which a policy recommends, and their order.
 
-Each guard takes the capacity that the guards before it allow. If the guard applies, it returns the
-capacity that it allows, with the reason. Otherwise it returns None. ``GUARDS`` states the order.
+Each takes the capacity that the guards before it allow, and returns the capacity that it allows,
+with the reason, or None if it does not apply. ``GUARDS`` states the order.
 """
 
 from __future__ import annotations
@@ -60,13 +60,9 @@ Guard = Callable[[int, Context], Limit | None]
 
 
 def missing_data(capacity: int, context: Context) -> Limit | None:
-    """Apply the ``Missing`` rule of each metric without recent samples.
-
-    Holds apply first, then bans on scale-in, then fallback capacities, the highest one last. So a
-    fallback capacity wins over a hold. The metric that the rate is learned from is exempt,
-    because decisions do not use it. The policy does not see the samples of disabled entities, but
-    they are not missing.
-    """
+    """Apply the ``Missing`` rule of each metric without recent samples: first holds, then bans on
+    scale-in, then fallback capacities, the highest one last, so that it wins. The metric that the
+    rate is learned from is exempt. Samples of disabled entities are not missing."""
     seen, guards, silent = context.seen, context.resource.guards, []
     counted = context.resource.throughput.counted_metric
     for name, history in seen.histories.items():
@@ -158,11 +154,9 @@ def _disabled(resource: Resource, state: ScalingState, name: str, now: datetime)
 
 
 def entity_disabled(capacity: int, context: Context) -> Limit | None:
-    """Hold while nothing can be received from any entity whose messages the policy reads. More
-    instances would not help, and a backlog that stands still does not show that fewer are enough.
-
-    If the policy also reads other metrics, only a scale-in is prevented.
-    """
+    """Hold while nothing can be received from any entity that the policy reads: more instances
+    would not help, and its backlog shows nothing. If the policy also reads others, only prevent
+    scale-in."""
     current = context.seen.capacity
     what, is_all = standstill(context.resource, context.state, context.seen.now)
     if what and is_all:
@@ -203,12 +197,10 @@ def nothing_finished(capacity: int, context: Context) -> Limit | None:
 
 
 def stabilisation(capacity: int, context: Context) -> Limit | None:
-    """Let a recommendation take effect only once it has lasted.
-
-    A scale-in goes no lower than the highest recommendation of the last
-    ``stabilisation_in_seconds``. A scale-out goes no higher than the lowest recommendation of the
-    last ``stabilisation_out_seconds``. The Horizontal Pod Autoscaler of Kubernetes does the same.
-    """
+    """Let a recommendation take effect only once it has lasted: a scale-in goes no lower than the
+    highest recommendation of ``stabilisation_in_seconds``, and a scale-out no higher than the
+    lowest one of ``stabilisation_out_seconds``, as in the Horizontal Pod Autoscaler of
+    Kubernetes."""
     current, guards = context.seen.capacity, context.guards
     if capacity < current and guards.stabilisation_in_seconds:
         seconds, which = guards.stabilisation_in_seconds, "highest"
@@ -233,11 +225,8 @@ def _recommended(context: Context, seconds: float, capacity: int) -> list[float]
 
 
 def flap_projection(capacity: int, context: Context) -> Limit | None:
-    """Scale in to m instances only if the policy would not scale out again at m.
-
-    Before the policy is asked, each utilization metric is converted from n to m instances:
-    value·n/m. Azure Monitor does the same.
-    """
+    """Scale in to m instances only if the policy would not scale out again at m. Each utilization
+    metric is converted from n to m instances as value·n/m. Azure Monitor does the same."""
     seen = context.seen
     paced = context.recommendation.paced
     if capacity >= seen.capacity or paced or not context.guards.flap_projection:
@@ -298,13 +287,9 @@ def _allowed(rule: RateLimit, seen: Observation) -> int:
 
 
 def cooldown(capacity: int, context: Context) -> Limit | None:
-    """Wait after a confirmed change. The wait depends on the direction of the next change.
-
-    With ``scale_out_pierces``, a scale-out does not wait after a scale-in. A paced policy is
-    exempt, because it already takes pending actions and recent changes into account. It does not
-    know of manual changes, so its scale-in waits after a manual change. A fallback capacity above
-    its recommendation waits as well.
-    """
+    """Wait after a confirmed change. A paced policy is exempt, because it takes pending and recent
+    changes into account. But its scale-in waits after a manual change, of which it does not know,
+    and so does a fallback capacity above its recommendation."""
     seen, changed_at = context.seen, context.seen.changed_at
     if changed_at is None or capacity == seen.capacity:
         return None
@@ -325,10 +310,9 @@ def cooldown(capacity: int, context: Context) -> Limit | None:
 
 
 def filling(capacity: int, context: Context) -> Limit | None:
-    """Let a change that is on its way end, if only the instances that it has already brought lead
-    to another capacity in its direction. A policy that adds to the present capacity would add to
-    each of them.
-    """
+    """Hold while a change is under way, if only the instances that it has already brought lead to
+    another capacity in its direction. A policy that adds to the present capacity would add to each
+    of them."""
     seen, pending, recommended = context.seen, context.seen.pending, context.recommendation
     if pending is None or recommended.paced or capacity == seen.capacity:
         return None

@@ -1,7 +1,5 @@
-"""Finds the levels of a metric at which a decision would change. The functions know only numbers.
-
-``outcome`` is the decision at a level, or None if it is the actual one.
-"""
+"""Finds the levels of a metric at which a decision would change. ``outcome`` is the decision at a
+level, or None if it is the actual one."""
 
 from __future__ import annotations
 
@@ -14,8 +12,7 @@ Outcome = Callable[[float], int | None]
 
 STRIDES_MAX = 10
 STRIDE = 4.0
-"""The search multiplies the present level by 4, 16, 64 and so on, up to about a million. Downwards
-it divides the level by the same factors, and then tries 0."""
+"""The search multiplies and divides the present level by 4, 16, 64 and so on, and then tries 0."""
 HALVINGS = 8
 """How many times a stride is bisected. Eight bisections find the level to about half a percent."""
 BEYOND = 1e-6
@@ -25,9 +22,7 @@ BEYOND = 1e-6
 @dataclass(frozen=True, slots=True)
 class TurningLevel:
     """The level, the side of it on which the decision is another one, and that decision.
-
-    ``distance`` is the distance from the present level, as a share of that level.
-    """
+    ``distance`` is that from the present level, as a share of it."""
 
     sign: str
     level: float
@@ -41,11 +36,8 @@ class TurningLevel:
 def turning_levels(
     outcome: Outcome, level: float, highest: float, *, whole: bool
 ) -> Iterator[TurningLevel]:
-    """The nearest turning levels below and above ``level``.
-
-    Only levels that can occur are named: from 0, below ``highest``, and whole numbers if the metric
-    has no others.
-    """
+    """The nearest turning levels below and above ``level`` that can occur: from 0, below
+    ``highest``, and whole numbers if the metric has no others."""
     directions = [] if level == 0 or outcome(0.0) is None else [_downwards(level, whole=whole)]
     for strides in (*directions, [max(level, 1.0) * each for each in FACTORS]):
         near = level

@@ -33,14 +33,10 @@ from shared.values.measurements import (
 )
 
 SAMPLES_KEPT_MAX = 3000
-"""The maximum number of samples of one metric. With this limit, the rows of a resource fit into one
-transaction (4 MiB) and are read in one round trip.
-"""
+"""The most samples of one metric: so all rows of a resource fit into one transaction (4 MiB)."""
 
 FUTURE_TOLERANCE_SECONDS = 60
-"""The tolerated difference between the clocks of two services, in seconds. A sample further in the
-future is an error of its sender.
-"""
+"""The clocks of two services may differ. A sample further in the future is a sender's error."""
 
 
 class MergeOutcome(StrEnum):
@@ -69,9 +65,9 @@ def merge(
     """Add a sample to the state. At most SAMPLES_KEPT_MAX samples are kept, for ``window_seconds``
     or ``history_seconds``, whichever is longer.
 
-    A late sample is inserted in order of time. A sample is a duplicate if the state has a sample of
-    the same time, and stale if it is older than ``window_seconds``; neither changes the state.
-    Raises BadMessage if the value is not a valid measurement or the time lies in the future.
+    A late sample is inserted in order of time. It is a duplicate if the state has a sample of the
+    same time, and stale if it is older than ``window_seconds``; neither changes the state. Raises
+    BadMessage if the value is not a valid measurement or the time lies in the future.
     """
     _check(metric, now)
     value, name = metric.value, metric.name
@@ -112,10 +108,8 @@ def with_sample(history: Window, value: MetricValue, start: datetime) -> Window 
 
 
 def with_capacity(history: Window, value: MetricValue, start: datetime) -> Window | None:
-    """Like ``with_sample``, but keeps only the first and the last of a run of equal capacities.
-
-    The newest sample before ``start`` is kept too, because it states the capacity at ``start``.
-    """
+    """Like ``with_sample``, but keeps only the first and the last of a run of equal capacities, and
+    the newest sample before ``start``, which states the capacity at that time."""
     samples = _sorted_in(history.samples, value)
     if samples is None:
         return None
@@ -148,13 +142,9 @@ INSTANT = timedelta(microseconds=1)
 
 
 def observe(resource: Resource, state: ScalingState, capacity: int, now: datetime) -> Observation:
-    """The observation that the policy sees at ``now``.
-
-    Its windows hold only samples that are newer than the last confirmed change, because load from
-    before a change must not cause another one. The histories hold all samples that are kept.
-    Samples of a source that lags behind are moved by its lag, see ``lag``. Those of a Service Bus
-    entity that was disabled are left out, see ``received``.
-    """
+    """The observation that the policy sees at ``now``. Its windows hold only samples that are newer
+    than the last confirmed change, and its histories all that are kept. Samples of a source that
+    lags are moved (see ``lag``), and those of a disabled entity left out (see ``received``)."""
     kept, desired = state.histories, state.desired
     metrics: dict[str, Window] = {}
     histories: dict[str, Window] = {}

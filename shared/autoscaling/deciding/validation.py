@@ -1,12 +1,10 @@
-"""Checks of the declarations in scaling_rules.py.
-
-All problems are reported together. Each names the resource, the key, its value and the bound.
-"""
+"""Checks of the declarations in scaling_rules.py. All problems are reported together. Each names
+the resource, the key, its value and the bound."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from inspect import iscoroutinefunction
@@ -63,11 +61,9 @@ KINDS = {
 
 
 def problems(resources: object, seconds: float = CHECK_SECONDS_MAX) -> list[str]:
-    """All problems of the value that scaling_rules.resources() returned; empty if it is valid.
-
-    A policy that does not answer in time is not among them, because it must not keep the other
-    resources from being scaled. See ``failing_policies``.
-    """
+    """All problems of the value that scaling_rules.resources() returned; empty if it is valid. A
+    policy that does not answer in time is not among them (see ``failing_policies``), because it
+    must not keep the other resources from being scaled."""
     if not isinstance(resources, list | tuple):
         kind = type(resources).__name__
         return [f"scaling_rules.resources() returned a {kind}: must return a list of Resource"]
@@ -102,9 +98,7 @@ def needs_hub(resources: object) -> bool:
 
 
 def connections(resources: object) -> set[tuple[str, str]]:
-    """The kind of service and the connection name of each declared source; invalid ones are left
-    out.
-    """
+    """The kind of service and the connection name of each valid source."""
     return {
         (source.service, source.connection)
         for source in sources(resources)
@@ -140,11 +134,8 @@ def _usual_answer(resource: Resource) -> Recommendation:
 
 
 def misread_totals(resources: Iterable[Resource]) -> list[str]:
-    """A warning for each total that a policy reads as a value per instance.
-
-    The total of a queue does not fall when instances are added, so such a policy adds more and
-    more.
-    """
+    """A warning for each total that a policy reads as a value per instance. A total does not fall
+    when instances are added, so such a policy adds more and more."""
     return [
         f"resource {resource.name!r}: the policy reads {name!r} as a value per instance, but its "
         f"source gives a total of all instances. Use ValuePerInstance({name!r}, …) instead of "
@@ -156,11 +147,8 @@ def misread_totals(resources: Iterable[Resource]) -> list[str]:
 
 
 def _declared_twice(resources: Sequence[Resource]) -> list[str]:
-    """Names and targets that several resources share.
-
-    Resources with the same name would share their state. Resources with the same target would undo
-    each other's changes.
-    """
+    """Names that several resources share, and with them their state, and targets that several
+    resources would set against each other."""
     names = Counter(f"resource {resource.name!r}" for resource in resources)
     targets = Counter(f"target {resource.target}".casefold() for resource in resources)
     return [
@@ -171,22 +159,24 @@ def _declared_twice(resources: Sequence[Resource]) -> list[str]:
 
 
 def _checked(resource: Resource) -> Iterator[str]:
-    """The problems of one resource.
-
-    Python does not enforce the declared types, so a check may raise an exception. The exception is
-    then reported as a problem.
-    """
+    """The problems of one resource. Python does not enforce the declared types, so a check may
+    raise an exception, which is then a problem, too."""
     if wrong_classes := list(_wrong_classes(resource)):
         yield from wrong_classes
         return
     checks = (_bounds, _target, _limits, _modes, _counted_metrics, _planning_step)
     for check in (*checks, _metrics, _guards, _policy):
-        found = list[str]()
-        try:
-            found.extend(check(resource))
-        except BaseException as error:
-            found.append(f"{check.__name__[1:]}: cannot be checked: {error_text(error)}")
-        yield from found
+        yield from _found(check, resource, check.__name__[1:])
+
+
+def _found(check: Callable[[Any], Iterator[str]], value: object, place: str) -> list[str]:
+    """The problems that a check finds. It may run code of the rule author, which may fail."""
+    found = list[str]()
+    try:
+        found.extend(check(value))
+    except BaseException as error:
+        found.append(f"{place}: cannot be checked: {error_text(error)}")
+    return found
 
 
 def _wrong_classes(resource: Resource) -> Iterator[str]:
@@ -258,18 +248,8 @@ def _metrics(resource: Resource) -> Iterator[str]:
             yield f"metrics[{name!r}]: this name is reserved for the capacity of the target"
         elif not isinstance(name, str) or not METRIC_NAME.fullmatch(name):
             yield f"metrics[{name!r}]: the name must match {METRIC_NAME.pattern}"
-        for problem in _source_problems(source):
+        for problem in _found(_source, source, ""):
             yield f"metrics[{name!r}]{problem}"
-
-
-def _source_problems(source: object) -> list[str]:
-    """The problems of a source, whose class may be the user's own."""
-    found = list[str]()
-    try:
-        found.extend(_source(source))
-    except BaseException as error:
-        found.append(f": cannot be checked: {error_text(error)}")
-    return found
 
 
 def _source(source: object) -> Iterator[str]:
@@ -386,11 +366,9 @@ VALUES = (0.0, 1.0, 1e6)
 
 
 def asks_for_unknown(resource: Resource) -> list[str]:
-    """The policy's errors about metrics that it reads and that the resource does not declare.
-
-    The check calls the policy without samples, and with low and high values of each metric. It
-    ignores other errors, because a policy may rightly reject values that no source ever sends.
-    """
+    """The policy's errors about metrics that it reads and that the resource does not declare. It is
+    called without samples, and with low and high values. Other errors are ignored, because a policy
+    may rightly reject values that no source ever sends."""
     found: dict[str, None] = {}  # keeps the order
     for capacity in {resource.limits.minimum, resource.limits.maximum}:
         for value in (None, *VALUES):

@@ -40,9 +40,7 @@ READINGS = {
     ABANDONED: "abandoned deliveries",
 }
 REMEMBERED = timedelta(minutes=30)
-"""Counts of abandoned deliveries are kept for this time. They are logged again only after this time
-without any.
-"""
+"""How long counts of abandoned deliveries are kept, and not logged again."""
 NEVER = datetime.max.replace(tzinfo=UTC)
 
 ESTIMATED = "estimated from the backlog, and the default policy plans with the low end of it"
@@ -50,11 +48,8 @@ MEANWHILE = f"Meanwhile the rate per instance stays as it was counted, or is {ES
 
 
 class MessageCounts:
-    """Adjusts the counts of each resource, and logs why counts are missing.
-
-    The object lives as long as the process. After a restart, the share of a subscription is learned
-    again, and missing counts are logged again.
-    """
+    """Adjusts the counts of each resource, and logs why counts are missing. After a restart, the
+    share of a subscription is learned again, and missing counts are logged again."""
 
     def __init__(self) -> None:
         self._histories: dict[str, ShareHistory] = {}
@@ -88,9 +83,7 @@ class MessageCounts:
         failures: Mapping[str, str] = NOTHING,
     ) -> Iterable[Metric]:
         """The samples of the resource, with the completed messages from which it can learn.
-
-        ``failures`` maps the name of each failed reading to the reason.
-        """
+        ``failures`` maps the name of each failed reading to the reason."""
         backlog = counted_backlog(resource)
         if backlog is None or counting_series(resource) is None:
             self._tell_if_uncounted(resource)
@@ -110,10 +103,9 @@ class MessageCounts:
     def _finishing(
         self, resource: Resource, by_name: Mapping[str, Sequence[MetricValue]]
     ) -> Sequence[MetricValue]:
-        """The counts, with abandoned deliveries, which are work, too: redelivered messages do not
-        make the instances slower. Left out are the minutes in which the workers failed: they
-        abandoned more deliveries than they completed, because a service that they depend on failed.
-        """
+        """The counts with abandoned deliveries, which are work, too. Left out are the minutes with
+        more of them than completed messages, because something failed that the workers depend
+        on."""
         kept = (*self._abandoned.get(resource.name, ()), *by_name.get(ABANDONED, ()))
         start = max((each.time for each in kept), default=NEVER) - REMEMBERED
         self._abandoned[resource.name] = tuple(each for each in kept if each.time >= start)

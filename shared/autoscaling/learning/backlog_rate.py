@@ -1,34 +1,19 @@
 """Estimates the rate per instance from the course of the backlog alone. Pure.
 
-The model uses these symbols:
-
-- λ: the arrivals, in items per minute.
-- μ: the rate per busy instance, in items per minute.
-- n: the capacity, in instances.
-
-While all instances are busy, the backlog grows by λ - μ·n items per minute. Only a change of n
-shows how much of the growth is due to λ, and how much to μ·n. The model is a linear regression of
-deviations from moving averages:
+While all n instances are busy, the backlog grows by λ - μ·n items per minute, with the arrivals λ
+and the rate μ. The model is a linear regression of deviations from exponential moving averages, in
+which slow changes of λ cancel out:
 
     y = growth - mean growth        x = n - mean n        y = -μ·x + noise
 
-Both means are exponential moving averages, so slow changes of λ cancel out. The noise has the heavy
-tails of Student's t distribution, and its variance is learned from the residuals. The regression
-uses every busy minute. After a change of the capacity, it learns from each minute until the moving
-averages have adapted to the new capacity. Here, n counts the instances that can work, not those
-that are only read. The variance is learned in every minute, also where the capacity never rests: a
-residual after a change is partly due to the error of μ, so it counts less.
+The noise has Student's t distribution, and its variance is learned from the residuals of every
+minute. n counts the instances that can work, not those that are only read.
 
-The posterior distribution of log μ combines the likelihood of the regression with three
-assumptions:
-
-- Arrivals are not negative. So if the backlog falls, an instance finishes at least its share of the
-  decrease.
-- The plan is large enough for its load: twice the maximum number of instances could serve it.
-- Apart from that, a slow instance is more likely than a fast one. This is the safe assumption.
-
-Decisions use the low end of the posterior. If the assumed rate is too high, work becomes late
-without any sign in the backlog. If it is too low, only a few instances are idle.
+The posterior distribution of log μ combines the likelihood with three assumptions: if the backlog
+falls, an instance finishes at least its share of the decrease; twice the maximum number of
+instances could serve the load; and a slow instance is more likely than a fast one, which is the
+safe side. Decisions use the low end, because a rate that is too high makes work late without any
+sign in the backlog. See docs/adr/0005-default-policy.md.
 """
 
 from __future__ import annotations
@@ -53,19 +38,13 @@ LEVEL_WEIGHT = 0.1
 VARIANCE_WEIGHT = 0.05
 """The weight of the newest minute in the variance of the noise."""
 FORGETTING = 0.002
-"""Each busy minute reduces what was learned before by this share, so about the last eight hours of
-work count.
-"""
+"""Each busy minute forgets this share of what was learned, so about eight hours of work count."""
 TEMPER = 0.2
-"""The weight of the likelihood of a minute. It is less than 1, because the noise of adjacent
-minutes is correlated.
-"""
+"""The weight of the likelihood of a minute. The noise of adjacent minutes is correlated."""
 FREEDOM = 4.0
 """The degrees of freedom of the noise, which has Student's t distribution."""
 NOISE_MIN = 0.1
-"""The standard deviation of the noise is at least this share of the arrivals, even if the arrivals
-have been steady so far.
-"""
+"""The standard deviation of the noise is at least this share of the arrivals."""
 OUTLIER = 16.0
 """When the variance is learned, a squared residual counts as at most this many variances."""
 IDLE_SHARE = 0.05
@@ -73,13 +52,10 @@ IDLE_SHARE = 0.05
 GAP_MAX = 30.0
 """The uncertainty about the arrivals grows for at most this many minutes without a busy queue."""
 DRAIN_GROWTH_MAX = 1.5
-"""A single interval raises the lower bound of the rate by at most this factor, because the
-backlog also falls when messages are purged.
-"""
+"""One interval raises the lower bound of the rate by at most this factor, because the backlog also
+falls when messages are purged."""
 DRAIN_TOLERANCE = 0.05
-"""The tolerance of that lower bound. A rate that is lower by more than about this share is
-unlikely.
-"""
+"""A rate below that lower bound by more than about this share is unlikely."""
 LOAD_INSTANCES_MAX = 2.0
 """The load is assumed to need at most this many times the maximum number of instances."""
 CAUTION = 1.25
@@ -87,10 +63,8 @@ CAUTION = 1.25
 CELLS = 40
 CELL_SPAN = 1000.0
 INFORMATION_SPAN = 5.0
-"""The posterior is computed at ``CELLS`` points. They reach no higher than ``CELL_SPAN`` times the
-scale of the posterior, and no further from the value of the regression than ``INFORMATION_SPAN``
-standard deviations.
-"""
+"""The posterior is computed at ``CELLS`` points, up to ``CELL_SPAN`` times its scale, and no
+further from the value of the regression than ``INFORMATION_SPAN`` standard deviations."""
 
 RATE_MIN = 1e-9
 VALUE_MAX = 1e18
@@ -111,13 +85,9 @@ def with_backlog(
     working: Samples = (),
     told: float | None = None,
 ) -> BacklogTrend:
-    """The trend, updated with every interval that has ended since the last update.
-
-    All samples are sorted by time. ``read`` are the instances that were read, and ``working`` those
-    that can work, if some were still starting. A fall of the backlog is shared among all that were
-    read, because they may have started sooner. ``maximum`` is the maximum number of instances, and
-    ``told`` the rate, if it is set by hand and not refuted.
-    """
+    """The trend, updated with every interval that has ended since the last update. ``read`` are the
+    instances that were read; they share a fall of the backlog. ``working`` are those that can work,
+    if some were still starting. ``told`` is the rate, if it is set by hand and not refuted."""
     if not backlog or not read:
         return trend
     trend = _sound(trend)
@@ -130,8 +100,8 @@ def with_backlog(
             trend = _idle(seen, span / timedelta(minutes=1))
             continue
         growth = (after.value - before.value) / (span / timedelta(minutes=1))
-        instances, _ = _capacities(working or read, before.time, after.time)
-        _, most = _capacities(read, before.time, after.time)
+        instances = _capacities(working or read, before.time, after.time)[-1]
+        most = max(_capacities(read, before.time, after.time))
         seen = _drained(seen, -growth / most)
         trend = _with_minute(seen, growth, instances, after.value, maximum, told)
     return trend
@@ -171,15 +141,12 @@ def _intervals(
             before = sample
 
 
-def _capacities(samples: Samples, start: datetime, end: datetime) -> tuple[float, float]:
-    """The capacity at the end of an interval, and the highest one during it.
-
-    A change of the capacity occurs before the first sample that shows it.
-    """
+def _capacities(samples: Samples, start: datetime, end: datetime) -> list[float]:
+    """The capacities during an interval, the last at its end. A change occurs before the first
+    sample that shows it."""
     first = max(bisect_right(samples, start, key=time_of) - 1, 0)
     last = max(bisect_right(samples, end, key=time_of), first + 1)
-    values = [sample.value for sample in samples[first:last]]
-    return values[-1], max(values)
+    return [sample.value for sample in samples[first:last]]
 
 
 def _with_minute(

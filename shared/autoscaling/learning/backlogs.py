@@ -1,10 +1,6 @@
-"""Finds the backlogs of a resource, and those that have not fallen for long. Pure.
-
-If workers stop, a backlog no longer falls. But a backlog that grows may also mean that more work
-arrives than the instances can finish, or that the age limit permits it to grow. So a backlog that
-has not fallen is only reported. If counts of finished items say that none was finished, a guard
-prevents scale-out for a while.
-"""
+"""Finds the backlogs of a resource, and those that have not fallen for long. Pure. More work than
+the instances can finish has the same effect as stopped workers, so such a backlog is only reported,
+unless counts say that nothing was finished: a guard then prevents scale-out."""
 
 from __future__ import annotations
 
@@ -38,12 +34,9 @@ COUNTS_LATE_MAX = timedelta(minutes=10)
 
 
 def backlog_name(resource: Resource) -> str | None:
-    """The backlog from whose slope the rate per instance is learned; None unless there is
-    exactly one.
-
-    It is the ``backlog_metric`` of the policies. If they name none, it is the backlog that they say
-    that they read. If they do not say what they read, it is the resource's backlog.
-    """
+    """The backlog from which the rate is learned; None unless there is exactly one. It is the
+    ``backlog_metric`` of the policies, or else the one that they read, or else that of the
+    resource."""
     backlogs = [said(member, "backlog_metric") for member in members(resource.policy)]
     named = tuple(name for name in backlogs if name is not None)
     candidates = named or named_metrics(resource.policy) or tuple(resource.metrics)
@@ -53,9 +46,7 @@ def backlog_name(resource: Resource) -> str | None:
 
 def age_minutes(evidence: Evidence) -> float | None:
     """The age of the oldest waiting item if all instances work, by Little's law: backlog ÷ arrivals
-    per minute. None if the evidence of the policy does not have both, or if almost
-    nothing arrives.
-    """
+    per minute. None if the evidence lacks one of them, or if almost nothing arrives."""
     backlog, arrivals = evidence.get("backlog"), evidence.get("arrivals_per_minute")
     if not isinstance(backlog, int | float) or not isinstance(arrivals, int | float):
         return None
@@ -73,11 +64,8 @@ AGES_DIFFER_MINUTES = 1.0
 def with_longest_age(
     resource: Resource, stalled: Sequence[Stall], evidence: Evidence, now: datetime
 ) -> Evidence:
-    """The evidence of the policy, with the longest time that the oldest item may have waited.
-
-    The estimate of ``age_minutes`` assumes that all instances work. If they do not, the item may
-    have waited for as long as nothing was seen to be finished.
-    """
+    """The evidence with the longest time that the oldest item may have waited, which is as long as
+    nothing was seen to be finished if the instances do not all work."""
     age = age_minutes(evidence)
     for stall in stalled if age is not None else ():
         longest = (now - (stall.oldest_at or now)) / timedelta(minutes=1)
@@ -146,12 +134,9 @@ def _stall(name: str, samples: Samples, known: Stall | None) -> Stall:
 def with_stalls(
     resource: Resource, state: ScalingState, stalled: Sequence[Stall], age: float | None
 ) -> ScalingState:
-    """The state, in which stalls are kept for longer than samples are.
-
-    ``age`` is the age in minutes of the oldest item of the backlog that the policy reads, estimated
-    for the present. At the beginning of a stall it is added to the time that items may have waited.
-    A stall of a single sample is not kept, because the next sample usually ends it.
-    """
+    """The state, in which stalls are kept for longer than samples are. ``age`` is the present age
+    in minutes of the oldest item. At the beginning of a stall, it is added to the time that items
+    may have waited. A stall of one sample is not kept, because the next one usually ends it."""
     known = state.learned.stalls
     kept: list[Stall] = []
     for stall in stalled:
@@ -170,10 +155,8 @@ def with_stalls(
 def unfallen(
     resource: Resource, state: ScalingState, stalled: Sequence[Stall] | None = None
 ) -> list[Unfallen]:
-    """The backlogs that have not fallen for longer than ``fall_limit``.
-
-    ``stalled`` is the result of ``stalls``, if the caller has it already.
-    """
+    """The backlogs that have not fallen for longer than ``fall_limit``. ``stalled`` is the result
+    of ``stalls``, if the caller has it already."""
     found = []
     for stall in stalls(resource, state) if stalled is None else stalled:
         newest = state.histories[stall.metric].samples[-1]
@@ -187,11 +170,9 @@ def unfallen(
 
 
 def fall_limit(resource: Resource, state: ScalingState) -> timedelta:
-    """The time within which a backlog falls if the instances work.
-
-    This is the longest of ``LIMIT_MIN``, the age limit, the time from one scale-out until
-    the next one takes effect, and the time in which ``COMPLETIONS`` items are usually finished.
-    """
+    """The time within which a backlog falls if the instances work: the longest of ``LIMIT_MIN``,
+    the age limit, the time from one scale-out until the next takes effect, and the time in which
+    ``COMPLETIONS`` items are usually finished."""
     estimate = rate_estimate(resource.throughput, state.learned)
     start_up = start_up_minutes(resource.throughput, state.learned)
     minutes = [
@@ -210,9 +191,8 @@ def _instances(state: ScalingState) -> float:
 
 
 def _in_process(resource: Resource, state: ScalingState, value: float) -> bool:
-    """True if all counted items may be in process. Brokers count these items, too, and how long one
-    takes is not known before the rate per instance is.
-    """
+    """True if all counted items may be in process, as long as it is not known how long one
+    takes."""
     unknown = rate_estimate(resource.throughput, state.learned) is None
     return unknown and value <= _instances(state)
 

@@ -1,16 +1,14 @@
-"""Compares a rate that is set by hand with what is seen. Pure.
+"""Compares a rate that is set by hand, which is a claim, with what is seen. Pure.
 
-The setting is a claim, and a doubt about it is kept. Where finished items are counted, each counted
-interval adds 1 to the doubt if the counted rate clearly differs from the setting, and otherwise
-takes ``AGREED``. Otherwise, each minute of the regression of backlog_rate.py adds the logarithm of
-a ratio: how much more likely its growth is if the rate is ``LOWER`` times what is set than if it is
-what is set. This is the cumulative sum test (Page, Continuous Inspection Schemes, 1954). Only a
-rate that is too high makes work late, so only a lower one is looked for.
+The doubt about it grows by 1 with each counted interval whose rate clearly differs, and otherwise
+falls by ``AGREED``. Without counts, each minute of the regression of backlog_rate.py adds the
+logarithm of how much more likely its growth is at ``LOWER`` times the setting: the cumulative sum
+test (Page, Continuous Inspection Schemes, 1954). Only a lower rate is looked for, because only a
+setting that is too high makes work late.
 
-While there is no doubt, the regression holds nothing but the setting, so it shows what was seen
-since the doubt began. From ``REFUTED`` on, what is seen replaces the setting, until the
-setting is changed or the doubt has returned to 0. A rate below half of the setting is used once ten
-minutes have shown that more instances help.
+Without doubt, the regression holds nothing but the setting. From ``REFUTED`` on, what is seen
+replaces the setting until it is changed or the doubt is 0 again. Less than half of it is used only
+once ten minutes have shown that more instances help.
 """
 
 from __future__ import annotations
@@ -27,9 +25,7 @@ LOWER = 0.6
 REFUTED, DOUBT_MAX = 3.5, 10.0
 AGREED = 0.1
 DEVIATIONS, DIFFERENCE = 3.0, 0.1
-"""A counted rate differs from the setting if it is off by more than so many standard errors and
-this share.
-"""
+"""A counted rate differs if it is off by more than so many standard errors and this share."""
 TOLD_INFORMATION = 2.0
 """The information in the setting, relative to its square: as if its error were 70 %."""
 LOWEST_SHARE = 0.5

@@ -1,10 +1,6 @@
-"""Adds the counts of completed messages that Azure Monitor provides to a resource. Pure.
-
-Azure Monitor counts the completed messages of every Service Bus queue and topic. With these counts,
-the app learns the rate per instance without a change of the workers. Azure Monitor does not
-distinguish the subscriptions of a topic. So the counts of a topic are those of a subscription only
-if the topic has no other subscription.
-"""
+"""Adds the count that Azure Monitor has of the completed messages of every Service Bus queue and
+topic, so that the rate is learned without a change of the workers. It does not tell the
+subscriptions of a topic apart. Pure."""
 
 from __future__ import annotations
 
@@ -23,12 +19,9 @@ SOLE_CONNECTION = "ServiceBusConnection"
 
 
 def namespace_ids(hosts: Mapping[str, str], ids: Sequence[str]) -> Mapping[str, str]:
-    """The resource ID of the namespace of each connection.
-
-    ``hosts`` maps each connection to its host name, which begins with the name of the namespace. If
-    there is a single ID, and no host name matches it, the ID is that of ServiceBusConnection,
-    because its host name may be an alias of the namespace.
-    """
+    """The resource ID of the namespace of each connection, of which ``hosts`` has the host name. A
+    single ID that no host name matches is that of ServiceBusConnection, whose host may be an
+    alias."""
     by_name = {each.rpartition("/")[2].lower(): each for each in ids}
     names = {connection: host.partition(".")[0].lower() for connection, host in hosts.items()}
     found = {connection: by_name[name] for connection, name in names.items() if name in by_name}
@@ -38,12 +31,8 @@ def namespace_ids(hosts: Mapping[str, str], ids: Sequence[str]) -> Mapping[str, 
 
 
 def with_counts(resource: Resource, namespace_ids: Mapping[str, str]) -> Resource:
-    """The resource, with a metric that counts its completed messages.
-
-    ``namespace_ids`` maps each connection to the resource ID of its namespace. Nothing is added if
-    the rate is set by hand, if another metric counts items, or if the policy does not read
-    exactly one backlog of Service Bus.
-    """
+    """The resource, with a metric that counts its completed messages, if ``counted_backlog`` finds
+    a backlog and its connection has one of the ``namespace_ids``."""
     backlog = counted_backlog(resource)
     if backlog is None or COMPLETED in resource.metrics:
         return resource
@@ -65,11 +54,8 @@ def count_of(backlog: Source, namespace_id: str, metric: str) -> AzureMonitorMet
 
 
 def counted_backlog(resource: Resource) -> Source | None:
-    """The backlog whose completed messages Azure Monitor can count.
-
-    None if the rate is set by hand, if another metric counts items, or if there is no such
-    backlog.
-    """
+    """The backlog whose completed messages Azure Monitor can count; None if there is none, if the
+    rate is set by hand, or if another metric counts items."""
     throughput = resource.throughput
     declared = throughput.counted_metric
     if throughput.rate_per_instance_minute is not None or declared not in (None, COMPLETED):
@@ -86,10 +72,7 @@ def counting_series(resource: Resource) -> Series | None:
 
 
 def why_not_counted(resource: Resource) -> str:
-    """Why Azure Monitor does not count the completed messages of a resource.
-
-    The rate of the resource must not be set by hand.
-    """
+    """Why Azure Monitor does not count the completed messages, although no rate is set by hand."""
     backlog = counted_backlog(resource)
     if backlog is not None:
         return f"{NAMESPACES_SETTING} has no namespace of {backlog.connection}"

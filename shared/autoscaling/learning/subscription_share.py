@@ -1,16 +1,12 @@
 """Learns the share of a topic's messages that reaches a subscription, from its backlog. Pure.
 
-Azure Monitor counts the incoming messages of a topic, but not those of its subscriptions. The
-filter of a subscription passes only a share p of the messages. In a minute in which all n instances
-were busy, the backlog of the subscription grows by
+Azure Monitor counts the incoming messages of a topic, of which a subscription gets a share p. In a
+minute in which all n instances were busy, with the rate μ per instance, its backlog grows by
 
     growth = p·incoming - μ·n
 
-Here, ``incoming`` is the number of messages that the topic received in that minute, and μ is the
-rate per instance in messages per minute. A linear regression of ``growth`` on ``incoming``
-and n, without a constant, gives p and its standard error. It requires that ``incoming`` and n are
-not always proportional to each other. The number of completed messages of a minute is then
-p·incoming - growth.
+A linear regression without a constant gives p and its standard error, unless ``incoming`` and n are
+always proportional. The completed messages of a minute are then p·incoming - growth.
 """
 
 from __future__ import annotations
@@ -57,8 +53,8 @@ class ShareHistory:
 def with_readings(
     history: ShareHistory, backlog: MetricValue | None, capacity: MetricValue | None
 ) -> ShareHistory:
-    """The history with the current readings. The backlog of an entity that is disabled does not
-    show what was finished, so it is learned anew afterwards."""
+    """The history with the current readings. A disabled entity's backlog does not show what was
+    finished, so it is learned anew afterwards."""
     if backlog is not None and backlog.status:
         return replace(history, backlog=())
     return replace(
@@ -77,10 +73,8 @@ def _appended(samples: Samples, value: MetricValue | None) -> Samples:
 def finished(
     history: ShareHistory, incoming: Sequence[MetricValue]
 ) -> tuple[ShareHistory, tuple[MetricValue, ...]]:
-    """The history with the new busy minutes, and the number of completed messages of each minute.
-
-    While the share is unknown, the second part is empty.
-    """
+    """The history with the new busy minutes, and the number of completed messages of each minute:
+    none while the share is unknown."""
     observed = [busy for each in incoming if (busy := _busy_minute(history, each))]
     history = replace(history, minutes=(*history.minutes, *observed)[-OBSERVATIONS_MAX:])
     share = share_of(history.minutes)

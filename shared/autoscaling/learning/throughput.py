@@ -1,37 +1,19 @@
-"""The rate per instance and the start-up time of a scale-out. Pure.
+"""The rate per instance μ, in items a minute, and the start-up time of a scale-out. Pure.
 
-The rate μ is the number of items that one busy instance finishes in a minute. The app takes
-the rate per instance from the best available source:
+The rate has the best available source: a setting, until what is seen refutes it (claims.py); counts
+of finished or arrived items; or the course of the backlog (backlog_rate.py). While the counts are
+uncertain, the one of the last two with the smaller relative error is used.
 
-1. *Settings.* A rate that is set by hand is used until what is seen refutes it: see claims.py.
-2. *Counts.* A metric counts the items that were finished, or the items that arrived. Such counts
-   are precise, and no change of the capacity is needed to learn from them.
-3. *Backlog.* backlog_rate.py estimates the rate from the course of the backlog. This estimate
-   is less precise. But an estimate from only a few counts is uncertain, too. Until the estimate
-   from counts is certain, the app uses the estimate with the smaller relative error.
-
-*Counts.* The time between two samples of a count is called an interval. Assume that the backlog was
-never empty in an interval, and that the number of instances n did not change. Then all instances
-were busy, and the number of finished items is
-
-    finished = μ·n·minutes
-
-If the metric counts arrivals, the finished items are the arrivals less the growth of the backlog.
-The sums over the last such intervals give the estimate μ = Σ finished / Σ n·minutes. Only those
-since the last jump of the rate count. The noise is the variance between adjacent intervals (von
-Neumann, 1941). What the intervals vary beyond it is how the rate differs between hours, and is part
-of the error. Intervals shortly after a change of the capacity are left out, because it is not known
-exactly when a new instance begins to work.
-
-*Stopped workers.* An interval in which nothing was finished is only used if the times before and
-after it at which something was finished are close enough (``fall_limit`` in backlogs.py). Otherwise
-the instances may not have worked at all. Outliers are left out: see outliers.py.
+*Counts.* If the backlog was never empty between two counts, and the number of instances n did not
+change, all were busy, and finished = μ·n·minutes. If arrivals are counted, finished is the arrivals
+less the growth of the backlog. So μ = Σ finished / Σ n·minutes since the last jump of the rate. The
+noise is the variance between adjacent intervals (von Neumann, 1941); what intervals vary beyond it
+is how the rate differs between hours. Intervals in which the instances may not have worked
+(``_works``) are left out, and so are outliers (outliers.py).
 
 *Start-up time.* Resource Manager shows an ordered number within seconds, long before the instances
-work, so a confirmation says nothing about their start. The start-up time is the one that is set, or
-``START_UP_MINUTES``. Only the wait until the number is read is learned: if it is longer than
-``START_UP_MINUTES``, so is the start-up time. Until the start-up time has passed since the request,
-an instance that is read does not count as working (``started``).
+work. So only the wait until it is read is learned, and an instance counts as working once the
+start-up time has passed since the request (``started``). See docs/adr/0005-default-policy.md.
 """
 
 from __future__ import annotations
@@ -55,43 +37,31 @@ from shared.autoscaling.state import ActionStatus, BusyIntervals, Learned, Scali
 from shared.values.measurements import CAPACITY_METRIC, NO_SAMPLES, MetricValue, time_of
 
 INTERVALS_MIN = 3
-"""With fewer intervals, the standard error is not known."""
+"""With fewer intervals, the standard error is not known, and ``ROUGH_ERROR`` is assumed."""
 ROUGH_ERROR = 0.3
-"""The relative error that is then assumed. It is so high that the rate counts as uncertain."""
 START_UP_MINUTES_MAX = 30
 START_UP_WEIGHT_MIN = 0.02
-"""The newest start-up time has at least this weight in the mean. So the mean covers about the last
-50 start-up times.
-"""
+"""The least weight of the newest start-up time in the mean, which so covers about the last 50."""
 JUMP_DEVIATIONS, JUMP_SHARE = 4.0, 0.05
 """The rate has jumped if the intervals before and after differ by more than so many standard
-deviations and this share.
-"""
+deviations and this share."""
 LIMITED_SHARE = 0.25
-"""If more instances finish less than this share of what they should finish in addition, the limit
-lies behind them.
-"""
+"""The limit lies behind the instances if more of them finish less than this share of what they
+should in addition."""
 LIMITED_MAX = 60
 """Only so many intervals after the last ones with fewer instances show this."""
 HOURS_NOISE = 1.5
 """What exceeds the variance between adjacent intervals by this factor is variance between hours."""
 SETTLING_MINUTES = 1.0
-"""An interval is left out if it begins sooner than the start-up time and this after a change of the
-capacity.
-"""
+"""An interval is left out if it begins sooner than the start-up time and this many minutes after a
+change of the capacity."""
 INTERVAL_MAX = 1.5
-"""If an interval is longer than the usual interval times this factor, a sample was lost, and the
-items that this sample counted are missing. Such an interval is left out.
-"""
+"""In an interval longer than the usual one times this, a sample was lost, so it is left out."""
 LATE_MAX = timedelta(minutes=5)
-"""If a sample is missing, the app waits for it. It stops waiting when the newest sample is this
-much newer than the last sample before the gap.
-"""
-
+"""The app waits for a missing sample until the newest one is this much newer than the gap."""
 FINISHED_WAIT_MAX = timedelta(minutes=20)
-"""The longest wait for the next finished item before an interval without one is used or left out.
-Samples are kept for only somewhat longer.
-"""
+"""The longest wait for the next finished item before an interval without one is used or left
+out."""
 
 
 # --- what is known ----------------------------------------------------------------------------
@@ -139,11 +109,8 @@ def seen_rate(learned: Learned) -> RateEstimate | None:
 def known_throughput(
     fixed: Throughput, learned: Learned, estimate: RateEstimate | None
 ) -> Throughput:
-    """The rate per instance and the start-up time.
-
-    ``estimate`` is the result of ``rate_estimate``. Its low end is used if it is certain enough, or
-    if it replaces a rate that is set by hand. If there is no value, the field is None.
-    """
+    """The rate per instance and the start-up time; None for what is not known. Of the ``estimate``
+    of ``rate_estimate``, the low end is used if it is certain enough or replaces a setting."""
     known = fixed
     if estimate is not None and (estimate.sure or estimate.told):
         known = replace(known, rate_per_instance_minute=estimate.low)
@@ -154,12 +121,9 @@ def known_throughput(
 
 @lru_cache(maxsize=256)
 def counted_rate(work: BusyIntervals) -> RateEstimate | None:
-    """The rate per instance according to the items that were counted in busy intervals.
-
-    The result is None if there is no such interval, or if the intervals contradict each other too
-    much. Only intervals since the last jump of the rate count. The rate to plan with is lower by
-    what the rate of the next hour may differ.
-    """
+    """The rate per instance according to the counts of busy intervals since its last jump; None
+    without any, or if they contradict each other too much. The low end includes what the next hour
+    may differ."""
     pairs = believable(work.recent)
     since, limited = _since_jump(pairs, min(work.since_empty, LIMITED_MAX))
     done, busy = map(sum, zip(*since, strict=True)) if since else (0.0, 0.0)
@@ -178,9 +142,8 @@ def counted_rate(work: BusyIntervals) -> RateEstimate | None:
 
 def _since_jump(pairs: Sequence[Pair], together: int) -> tuple[Sequence[Pair], bool]:
     """The intervals since the last clear jump of the rate, and whether more instances finish
-    nothing more. The intervals since then do not count, because the limit lies behind the
-    instances. This can be told only among the last ones, in which the queue was never empty.
-    """
+    nothing more. Those since then do not count, because the limit lies behind the instances. This
+    can be told only of the last ``together``, in which the queue was never empty."""
     noise, clearest, jump = _noise(pairs), 1.0, 0
     done, busy = ([*accumulate(each)] for each in zip(*pairs, strict=True)) if pairs else ([], [])
     for at in range(INTERVALS_MIN, len(pairs) - INTERVALS_MIN + 1):
@@ -215,10 +178,8 @@ def _noise(pairs: Sequence[Pair]) -> float:
 
 
 def _between_hours(pairs: Sequence[Pair], rate: float) -> float:
-    """The standard deviation of the rate between hours, as a share of the rate.
-
-    It is the part of the variance of intervals that adjacent intervals do not have.
-    """
+    """The standard deviation of the rate between hours, as a share of the rate: the part of the
+    variance that adjacent intervals do not have."""
     rates = [done / busy for done, busy in pairs]
     mean, noise = fmean(rates), HOURS_NOISE * _noise(pairs) / fmean([busy for _, busy in pairs])
     varied = sum([(each - mean) * (each - mean) for each in rates]) / (len(rates) - 1)
@@ -241,8 +202,7 @@ def starting_minutes(fixed: Throughput, learned: Learned) -> float:
 
 def started(read: tuple[MetricValue, ...], minutes: float) -> tuple[MetricValue, ...]:
     """The changes of the number of instances that can work: at each time, the least number that was
-    read within the last ``minutes``. Changes may be ahead of the last sample.
-    """
+    read within the last ``minutes``. Changes may be ahead of the last sample."""
     if minutes <= 0 or len({sample.value for sample in read}) < 2:
         return read
     starting, changes = timedelta(minutes=minutes), list[MetricValue]()
@@ -259,12 +219,9 @@ def started(read: tuple[MetricValue, ...], minutes: float) -> tuple[MetricValue,
 
 
 def learn_wait(state: ScalingState) -> ScalingState:
-    """The state after learning how long it takes from the request for a scale-out to the first
-    sample that shows it.
-
-    Each change is used only once. An action that was deferred or given up, or that was confirmed in
-    part or in pieces, is not used, because the wait for its confirmation had another cause.
-    """
+    """The state after learning the wait from the request for a scale-out to the first sample that
+    shows it. Each change is used once; one that was deferred, given up or confirmed in pieces is
+    not, because its wait had another cause."""
     desired, learned = state.desired, state.learned
     if desired is None or desired.changed_at is None or desired.epoch <= learned.epoch:
         return state
@@ -288,16 +245,13 @@ def learn_wait(state: ScalingState) -> ScalingState:
 
 @dataclass(frozen=True, slots=True)
 class Counted:
-    """A metric that counts the items that were finished since its previous sample.
-
-    If ``incoming`` is true, the metric counts the items that arrived instead.
-    """
+    """A metric that counts the items finished since its previous sample, or if ``incoming``, those
+    that arrived."""
 
     samples: Samples
     incoming: bool = False
     grain: timedelta | None = None
-    """The length of each interval, if the source has a fixed one. Its samples may come late, and
-    not in order."""
+    """The length of each interval, if it is fixed. Such samples may come late and out of order."""
     limit: timedelta = timedelta.max
     """The time within which something is finished if the instances work."""
     start_up_minutes: float = START_UP_MINUTES
@@ -306,11 +260,9 @@ class Counted:
 def with_counted(
     work: BusyIntervals, counted: Counted, backlog: Samples, capacities: Samples
 ) -> BusyIntervals:
-    """The sums ``work``, plus the busy intervals that have ended since the last call.
-
-    An interval is busy if all instances were busy during the whole interval. An interval in which
-    nothing was finished is used only if the instances worked before and after it.
-    """
+    """The sums ``work``, plus the intervals that have ended since the last call and in which all
+    instances were busy all the time. One in which nothing was finished is used only if the
+    instances worked before and after it."""
     samples = counted.samples
     if len(samples) < 2 or not backlog or not capacities:
         return work
@@ -345,8 +297,7 @@ def with_counted(
 
 def _works(start: MetricValue, end: MetricValue, counted: Counted, backlog: Samples) -> bool | None:
     """True if no more than ``counted.limit`` lies between the last time before the interval and the
-    first time after it at which something was finished. None if this is not known yet.
-    """
+    first after it at which something was finished; None if this is not known yet."""
     counts = () if counted.incoming else counted.samples
     finished = [count.time for count in counts if count.value > 0]
     finished += [after.time for before, after in pairwise(backlog) if after.value < before.value]
@@ -361,12 +312,9 @@ def _works(start: MetricValue, end: MetricValue, counted: Counted, backlog: Samp
 def _busy_instances(
     start: datetime, end: datetime, backlog: Samples, capacities: Samples, settling: timedelta
 ) -> float | None:
-    """The number of instances, all of which were busy during the whole interval.
-
-    The result is None if the queue may have been empty, and 0 if instances may start. A change of
-    the capacity may have taken place at any time since the sample before the first one that shows
-    it.
-    """
+    """The number of instances, if all were busy during the whole interval: None if the queue may
+    have been empty, and 0 if instances may start. A change may have taken place at any time since
+    the sample before the first one that shows it."""
     first = bisect_right(backlog, start, key=time_of) - 1
     last = bisect_left(backlog, end, key=time_of)
     if first < 0 or any(sample.value <= 0 for sample in backlog[first : last + 1]):

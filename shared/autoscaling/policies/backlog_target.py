@@ -23,17 +23,13 @@ from shared.values.bounds import Name, Positive, Share
 class BacklogTarget(Policy):
     """Recommends the instances that are needed to finish the backlog within a given time.
 
-    The recommended capacity is n = ⌈q / (μ·W)⌉ instances, with these symbols:
+    These are n = ⌈q / (μ·W)⌉ instances, with the backlog q, in items (the ``statistic`` of the
+    window); the rate μ per busy instance, in items per minute (``rate_per_instance_minute``, or
+    else that of the resource); and the time W, in minutes (``drain_minutes``, or else ``share``
+    times the age limit of the goal).
 
-    - q: the backlog, in items: the ``statistic`` of the metric's window.
-    - μ: the rate per busy instance, in items per minute: ``rate_per_instance_minute``, or
-      else the rate of the resource.
-    - W: the time to finish the backlog, in minutes: ``drain_minutes``, or else ``share`` times the
-      age limit of the goal.
-
-    Source: Amazon EC2 Auto Scaling, "Scaling policy based on Amazon SQS". There, the acceptable
-    backlog per instance, here μ·W, is the acceptable latency divided by the average processing
-    time of an item.
+    Source: Amazon EC2 Auto Scaling, "Scaling policy based on Amazon SQS", where μ·W is the
+    acceptable backlog per instance.
     """
 
     metric: Name

@@ -19,16 +19,10 @@ Level = tuple[int, float, float]
 class CapacityThresholds(Policy):
     """Works like Threshold, with thresholds that depend on the current capacity.
 
-    Each of the ``levels`` is a tuple (from capacity, upper, lower). The level with the highest
-    "from capacity" that the current capacity reaches applies. If the current capacity is below the
-    first level, the first level applies.
-
-    For example, take the levels ((1, 50, 0), (4, 200, 40)). With four or more instances, the policy
-    scales out if the mean is above 200, and scales in if the maximum is below 40. With one to three
-    instances, it scales out if the mean is above 50, and never scales in, because no backlog is
-    below 0.
-
-    The rules of Azure Monitor have fixed thresholds ("Best practices for autoscale").
+    Each of the ``levels`` is a tuple (from capacity, upper, lower). The last level that the current
+    capacity reaches applies, or else the first one. For example, with ((1, 50, 0), (4, 200, 40))
+    and four or more instances, the policy scales out if the mean is above 200, and scales in if the
+    maximum is below 40. With fewer, it never scales in, because no backlog is below 0.
     """
 
     metric: Name

@@ -1,7 +1,4 @@
-"""Combinations of several policies into one.
-
-A combination asks its members. If a member fails, its recommendation is the current capacity.
-"""
+"""Combinations of several policies. If a member fails, it recommends the current capacity."""
 
 from __future__ import annotations
 
@@ -22,39 +19,30 @@ from shared.values.measurements import Evidence
 
 
 def any_of(*policies: PolicyFunction) -> Combination:
-    """Scales out if any policy recommends it, and scales in only if all policies recommend it.
+    """Scales out if any policy recommends it, and scales in only if all do. The highest of the
+    recommended capacities applies.
 
-    In both cases, the highest of the recommended capacities applies.
-
-    Source: Azure Monitor, "Autoscale with multiple rules". There, one met rule is enough to scale
-    out, but a scale-in requires that all rules are met.
+    Source: Azure Monitor, "Autoscale with multiple rules".
     """
     return Combination("any_of", policies)
 
 
 def all_of(*policies: PolicyFunction) -> Combination:
-    """Changes the capacity only if all policies recommend the same direction.
-
-    The smallest of the recommended changes applies.
-    """
+    """Changes the capacity only if all policies recommend the same direction. The smallest of the
+    recommended changes applies."""
     return Combination("all_of", policies)
 
 
 def highest(*policies: PolicyFunction) -> Combination:
-    """Recommends the highest of the recommended capacities.
-
-    The Horizontal Pod Autoscaler of Kubernetes treats several metrics in this way.
-    """
+    """Recommends the highest of the recommended capacities, as the Horizontal Pod Autoscaler of
+    Kubernetes does."""
     return Combination("highest", policies)
 
 
 @dataclass(frozen=True, slots=True)
 class Combination(Composite):
-    """The policy that ``any_of``, ``all_of`` and ``highest`` return.
-
-    The ``candidates`` of its recommendation are the recommendations of its members. Their order
-    affects only the texts.
-    """
+    """The policy that ``any_of``, ``all_of`` and ``highest`` return. The ``candidates`` of its
+    recommendation are those of its members; their order affects only the texts."""
 
     kind: str
     policies: tuple[PolicyFunction, ...]
@@ -75,16 +63,15 @@ class Combination(Composite):
         capacity = seen.capacity if choice is None else choice
         lacking = self._lacking(recommended, seen.capacity)
         chosen = _chosen(recommended, capacity, lacking=bool(lacking))
+        wishes = ", ".join(map(str, wanted))
+        combined = f"{self.kind} with the recommended capacities {wishes}"
+        holding = ": holding" if choice is None else ""
         return replace(
             chosen,
             capacity=capacity,
-            reason=f"{chosen.reason} ({self._summary(wanted, choice)})",
+            reason=f"{chosen.reason} ({combined}{holding})",
             rule=self.kind,
-            evidence={
-                **chosen.evidence,
-                "rule": chosen.rule,
-                "wishes": ", ".join(map(str, wanted)),
-            },
+            evidence={**chosen.evidence, "rule": chosen.rule, "wishes": wishes},
             paced=choice is not None and chosen.paced and not lacking,
             candidates=flattened(recommended),
             missing=lacking,
@@ -97,21 +84,15 @@ class Combination(Composite):
         return None if self.kind == "any_of" and max(wanted) == capacity else max(wanted)
 
     def _lacking(self, recommended: Sequence[Recommendation], capacity: int) -> str:
-        """What members lack; empty if the recommendations of the other members are enough.
-
-        To scale out, one member of ``any_of`` or ``highest`` is enough. To hold, one member of
-        ``all_of`` is enough, or two that recommend opposite directions.
-        """
+        """What members lack; empty if the others are enough: one that scales out for ``any_of`` and
+        ``highest``, and for ``all_of`` one that holds, or two that recommend opposite
+        directions."""
         known = [each.capacity for each in recommended if not each.lacking]
         if self.kind == "all_of":
             enough = bool(known) and _all(known, capacity) is None
         else:
             enough = max(known, default=capacity) > capacity
         return "" if enough else ", ".join(sorted({e.lacking for e in recommended if e.lacking}))
-
-    def _summary(self, wanted: Sequence[int], choice: int | None) -> str:
-        summary = f"{self.kind} with the recommended capacities {', '.join(map(str, wanted))}"
-        return summary if choice is not None else f"{summary}: holding"
 
 
 def flattened(recommended: Sequence[Recommendation]) -> tuple[Recommendation, ...]:
@@ -138,11 +119,8 @@ def passed_on(
 def _chosen(
     recommended: Sequence[Recommendation], capacity: int, *, lacking: bool
 ) -> Recommendation:
-    """The recommendation of this capacity that explains it best.
-
-    It is one that lacks an input if the combination does, and preferably a paced one. If none
-    recommends this capacity, the policies disagree.
-    """
+    """The recommendation of this capacity that explains it best: one that lacks an input if the
+    combination does, and preferably a paced one. If there is none, the policies disagree."""
     same = [each for each in recommended if each.capacity == capacity]
     if not same:
         return Recommendation(capacity, "the policies recommend opposite directions")
@@ -162,15 +140,10 @@ def fallback(policy: PolicyFunction, otherwise: PolicyFunction) -> Fallback:
 
 @dataclass(frozen=True, slots=True)
 class Fallback(Composite):
-    """The policy that ``fallback`` returns.
-
-    A policy lacks an input if ``missing`` of its recommendation is not empty. A combination lacks
-    what its members lack, unless the other members are enough (see ``Combination``).
-
-    Some policies, such as BacklogTarget, hold the capacity until the rate per instance is
-    known. To learn the rate from the backlog, the app needs changes of the capacity. So
-    another policy must make the first changes.
-    """
+    """The policy that ``fallback`` returns. A policy lacks an input if ``missing`` of its
+    recommendation is not empty. Some policies hold until the rate per instance is known. It is
+    learned from the backlog only by changes of the capacity, so another policy must make the first
+    ones."""
 
     policy: PolicyFunction
     otherwise: PolicyFunction

@@ -25,10 +25,8 @@ Predicate = Callable[[Observation], bool]
 
 
 def every(*metric_names: str, below: float = 1) -> Every:
-    """The condition that all samples in the windows of these metrics are below ``below``.
-
-    If a metric has no samples, the condition is not met, because an unknown value may be high.
-    """
+    """The condition that all samples in the windows of these metrics are below ``below``. It is not
+    met if a metric has no samples, because an unknown value may be high."""
     return Every(metric_names, below)
 
 
@@ -92,10 +90,8 @@ def scale_out_only_if(policy: PolicyFunction, condition: Predicate) -> OnlyIf:
 
 @dataclass(frozen=True, slots=True)
 class OnlyIf(Composite):
-    """The policy that ``scale_in_only_if`` and ``scale_out_only_if`` return.
-
-    If the condition raises an error, it counts as not met.
-    """
+    """The policy that ``scale_in_only_if`` and ``scale_out_only_if`` return. If the condition
+    raises an error, it counts as not met."""
 
     policy: PolicyFunction
     condition: Predicate

@@ -44,15 +44,9 @@ class MetricRule:
     """One rule: if the aggregate of a metric passes a threshold, change the capacity.
 
     The rule is met if ``aggregate comparison threshold`` is true, such as 120 > 100. The aggregate
-    is the ``aggregation`` of the samples of the last ``window_seconds``. With ``per_instance``, the
-    aggregate is divided by the capacity first.
-
-    ``unit`` states what ``by`` means:
-
-    - ``instances``: the capacity changes by this many instances.
-    - ``percent``: the capacity changes by this percentage of the current capacity, rounded up to
-      whole instances.
-    - ``exactly``: the capacity changes to this many instances.
+    is the ``aggregation`` of the samples of the last ``window_seconds``, with ``per_instance``
+    divided by the capacity. The capacity changes by ``by`` ``instances`` or ``percent`` (rounded up
+    to whole instances), or to ``exactly`` that many instances.
     """
 
     metric: Name
@@ -84,10 +78,7 @@ class MetricRule:
         return COMPARISONS[self.comparison](value, self.threshold)
 
     def wanted(self, capacity: int) -> int:
-        """The capacity that the rule recommends if it is met.
-
-        It never lies against the direction of the rule.
-        """
+        """The capacity that the rule recommends if it is met, never against its direction."""
         if self.unit == "exactly":
             wanted = self.by
         else:
@@ -112,14 +103,10 @@ class MetricRule:
 class MetricRules(Policy):
     """Evaluates several rules as Azure Monitor evaluates the rules of a profile.
 
-    - If any scale-out rule is met, the policy recommends the highest capacity that a met scale-out
-      rule recommends.
-    - Otherwise, if every scale-in rule is met, the policy recommends the highest capacity that a
-      scale-in rule recommends, so the smallest change applies.
-    - Otherwise, the policy recommends the current capacity.
-
-    A rule whose metric has no samples is not met. Azure Monitor also prevents flapping. In this app
-    the guard ``flap_projection`` does so.
+    If any scale-out rule is met, the highest capacity that a met one recommends applies. Otherwise,
+    if every scale-in rule is met, the highest capacity that one of them recommends applies, which
+    is the smallest change. A rule whose metric has no samples is not met. The guard
+    ``flap_projection`` prevents flapping, as Azure Monitor does.
 
     Source: learn.microsoft.com, "Understand autoscale settings".
     """

@@ -1,9 +1,6 @@
-"""Infers the recent arrivals of a queue, and projects its backlog for a planned capacity.
-
-Arrivals are inferred from the backlog and from the number of instances that worked on it. Policies
-plan in steps, usually of a minute. All work is in instance-steps: one instance-step is what one
-busy instance finishes in a step.
-"""
+"""Infers the recent arrivals of a queue from its backlog and the instances that worked on it, and
+projects the backlog for a planned capacity. All work is in instance-steps: one instance-step is
+what one busy instance finishes in a step, usually of a minute."""
 
 from __future__ import annotations
 
@@ -18,18 +15,15 @@ from operator import sub
 from shared.values.measurements import MetricValue, Window, span, time_of
 
 SAMPLES_MIN = 4
-"""At least this many samples are used, however old they are, because steps may be shorter than the
-time between samples.
-"""
+"""At least this many samples are used, however old, because steps may be shorter than the time
+between samples."""
 IDLE_DECAY = 0.95
 """An empty queue hides the arrivals. They are assumed to be at most this share of the previous
-average. The weight of a sample depends on its interval, so it does not matter how often they come.
-"""
+average."""
 IN_HAND_STEPS_MIN = 0.05
 IN_HAND_STEPS_MAX = 0.5
 """Brokers also count the items in process, so one item for each instance does not count as waiting.
-These are the lowest and highest work that is assumed for such an item.
-"""
+These are the lowest and highest work that is assumed for such an item."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,11 +39,8 @@ RECENT = Memory()
 
 @dataclass(frozen=True, slots=True)
 class Arrivals:
-    """The average arrivals per step, and the arrivals of each of the last steps, newest first.
-
-    ``peak`` is the highest average of the last step. With several samples a step, a scale-in is not
-    due to the lowest of them.
-    """
+    """The average arrivals per step, and those of each of the last steps, newest first. ``peak`` is
+    the highest average of the last step, so that a scale-in is not due to its lowest sample."""
 
     rate: float
     recent: tuple[float, ...]
@@ -68,12 +59,9 @@ def infer(
 ) -> Arrivals | None:
     """The arrivals, with those of the last ``steps`` one by one; None before the second sample.
 
-    While work waits, all n instances are busy. The arrivals per step are then the work finished
-    plus the growth of the backlog: x = n + Δq/Δt. If no work waits, this is only an upper bound.
-    Samples may be missing or unevenly spaced. In the average, a sample that covers Δt steps has the
-    weight 1 - (1 - smoothing)^Δt. The arrivals of one sample may be negative, because items are
-    finished in chunks. Setting these to 0 would overrate the arrivals, so negative arrivals are
-    offset against other steps.
+    While work waits, all n instances are busy, so x = n + Δq/Δt arrived per step. If none waits,
+    this is only an upper bound. In the average, the weight of Δt steps is 1-(1-smoothing)^Δt.
+    Negative arrivals, since items are finished in chunks, are offset against other steps.
     """
     samples = backlog.samples
     if len(samples) < 2:
@@ -113,18 +101,9 @@ def in_hand_steps(rate_per_instance_step: float) -> float:
     return max(IN_HAND_STEPS_MIN, min(1 / rate_per_instance_step, IN_HAND_STEPS_MAX))
 
 
-def waiting_share(backlog: Sequence[MetricValue], start: datetime, in_hand: float) -> float:
-    """The share of the samples since ``start`` above ``in_hand`` items; 0 without samples."""
-    samples = backlog[bisect_left(backlog, start, key=time_of) :]
-    if not samples:
-        return 0.0
-    return sum([sample.value > in_hand for sample in samples]) / len(samples)
-
-
 def _without_negatives(recent: list[float]) -> tuple[float, ...]:
     """The same arrivals, with each negative value offset against the steps before it, and then
-    against the steps after it. The sum stays the same, but is at least 0.
-    """
+    against those after it. The sum stays the same, but is at least 0."""
     if min(recent) >= 0.0:
         return tuple(recent)
     owed = 0.0
@@ -173,9 +152,6 @@ def _recent(
 
 def _spread(recent: list[float], arrived: float, end: float, start: float) -> None:
     """Add ``arrived`` per step to the steps from ``start`` to ``end`` steps ago."""
-    if start - end == 1.0 and end == int(end):
-        recent[int(end)] += arrived
-        return
     slot = int(end)
     while slot < start and slot < len(recent):
         recent[slot] += arrived * (min(start, slot + 1.0) - max(end, slot))
@@ -185,9 +161,7 @@ def _spread(recent: list[float], arrived: float, end: float, start: float) -> No
 ORDER_AHEAD_STEPS = 2
 """A policy scales out if work would be late within the start-up time plus this many steps."""
 STARTING_AHEAD_STEPS = 1
-"""The same while instances are starting: the estimate of the arrivals is then often still rising,
-and a later action can be the last one.
-"""
+"""The same while instances are starting, when the estimate of the arrivals often still rises."""
 PLAN_AHEAD_STEPS = 4
 """The costs of a scale-out are compared over the start-up time plus this many steps."""
 RETURN_TRIP = 2.0
@@ -208,11 +182,9 @@ class Outlook:
     """The present state of a queue, and the instances that run and that are ordered.
 
     ``working`` are the instances that can work in each of the next steps without the pending
-    action; the last number stays. ``ordered`` is the target of the pending action, or the capacity
-    if no action is pending.
-    ``dead`` is the start-up time of a new action, and ``arrival`` is the number of steps until the
-    pending action takes effect. Both are at least 1. ``share`` is the share of the age limit that
-    is used.
+    action, whose target is ``ordered``; the last number stays. ``dead`` is the start-up time of a
+    new action, and ``arrival`` the number of steps until the pending one takes effect, both at
+    least 1. ``share`` is the share of the age limit that is used.
     """
 
     backlog: float
@@ -236,11 +208,9 @@ class Outlook:
         return [*self.working, *[self.working[-1]] * steps][:steps]
 
     def project(self, planned: Sequence[int]) -> Projection:
-        """Project the queue for the planned instances of each step, at the present arrivals.
-
-        The late work of step h is max(0, q_h - share·(arrivals of the last L steps)), with q_h as
-        the backlog after this step, and L as the age limit.
-        """
+        """Project the queue for the planned instances of each step, at the present arrivals. The
+        late work of a step is max(0, backlog - share·(arrivals of the last L steps)), with the age
+        limit L."""
         rate, recent, backlog = self.arrivals.rate, self.arrivals.recent, self.backlog
         share, leaving, window = self.share, len(recent), sum(recent)
         late = idle = worst = 0.0

@@ -18,7 +18,6 @@ from shared.autoscaling.policies.outlook import (
     Outlook,
     in_hand_steps,
     infer,
-    waiting_share,
 )
 from shared.autoscaling.policies.recommendations import HOLDING, instances_text
 from shared.autoscaling.policy import (
@@ -32,126 +31,85 @@ from shared.autoscaling.policy import (
     distinct,
 )
 from shared.values.bounds import Bounds, Name, Share, problems_of
-from shared.values.measurements import HISTORY_SECONDS_MAX, EvidenceValue, Samples, span, time_of
+from shared.values.measurements import (
+    HISTORY_SECONDS_MAX,
+    EvidenceValue,
+    Samples,
+    since,
+    span,
+    time_of,
+)
 
 PATIENCE_STEPS_MIN = 5.0
 PATIENCE_STEPS = 4.0
-"""After a scale-in, the remaining instances are to finish the backlog within the time T. In steps,
-T is this number times κ, the cost of a change, but at least ``PATIENCE_STEPS_MIN`` (see QueueAge).
-"""
+"""After a scale-in, the remaining instances are to finish the backlog within T steps: this times κ,
+but at least ``PATIENCE_STEPS_MIN``."""
 LONG_STEPS = 30.0
 """Before a scale-in, the policy looks back over this many steps."""
 STEP_SECONDS_MAX = HISTORY_SECONDS_MAX / LONG_STEPS
 HELD_ON_MEMORY_MAX = 1
-"""If the present arrivals do not need an instance, but earlier arrivals did, a scale-in may keep
-it. It keeps at most this many such instances.
-"""
+"""A scale-in keeps at most this many instances that only earlier arrivals need."""
 MEMORABLE_SHARE = 1 / 3
-"""An instance is kept because of earlier arrivals only if work was waiting in at least this share
-of the samples of the last ``IDLE_STEPS``. An empty queue does not show how much work arrived.
-"""
+"""It does so only if work was waiting in at least this share of the samples of the last
+``IDLE_STEPS``, because an empty queue does not show how much work arrived."""
 IDLE_STEPS = LONG_STEPS - 1.0
-"""If the queue was empty and the capacity unchanged for this many steps, the policy tries one
-instance fewer. The number is one less than ``LONG_STEPS``, because 30 samples span 29 steps.
-"""
+"""After this many steps with an empty queue at one capacity, the policy tries one instance fewer.
+It is one less than ``LONG_STEPS``, because 30 samples span 29 steps."""
 ROUNDING = 1e-9
-"""A number of steps or instances that differs from a whole number by less than this counts as that
-whole number.
-"""
+"""Numbers of steps or instances this close to a whole number count as that number."""
 UNSURE_GROWTH_MAX = 4
-"""While the rate is uncertain, one action multiplies the instances that can work by at most this
-factor.
-"""
+"""While the rate is uncertain, an action multiplies the working instances by at most this."""
 STARTING = "instances are still starting"
 NOT_KNOWN = "the rate per instance is not known yet"
 START_UP_MINUTES = 3.0
 """The start-up time that the policy assumes if it is not set."""
 SECONDS_BELOW = 30
-"""If a step is shorter than this many seconds, the reasons of decisions state times in seconds
-instead of minutes.
-"""
+"""If a step is shorter than this, reasons state times in seconds instead of minutes."""
 
 
 @dataclass(frozen=True, slots=True)
 class QueueAge(Composite):
     """Keeps the oldest item of a queue younger than the goal's age limit, at the least cost.
 
-    While work waits, all instances are busy. Every capacity then finishes the same work at the same
-    cost, and only a change of the capacity costs extra. So the policy holds the capacity while the
-    backlog grows and shrinks. It changes the capacity for only two reasons:
+    While work waits, every capacity finishes the same work at the same cost, and only a change
+    costs extra. So the policy scales out only if work would become older than the age limit, and
+    scales in only if instances would be idle for at least half of the time.
 
-    - Work would become older than the age limit. The policy then scales out.
-    - Instances would be idle for at least half of the time. The policy then scales in.
+    Time is counted in steps of ``step_seconds``, and work in instance-steps: what one busy instance
+    finishes in a step. The formulas use these symbols:
 
-    Time is counted in steps of ``step_seconds``, and work in instance-steps: one instance-step is
-    the work that one busy instance finishes in a step. The formulas use these symbols:
-
-    - n: the capacity, in instances. Those that can work may be fewer: see below. The *ordered*
-      capacity is the target of the pending action, or n if no action is pending.
+    - n: the capacity. The *ordered* capacity is the target of the pending action, or else n.
     - μ: the rate, in items per instance-step.
-    - q: the backlog divided by μ, in instance-steps.
-    - λ: the arrivals per step divided by μ, in instances, as inferred by outlook.py.
-    - D: the start-up time from the request for an instance until this instance works, in steps,
-      rounded up.
-    - L: the age limit, in steps, rounded down.
-    - s: the share of the age limit that the policy plans with, ``age_share``.
-    - κ: the switch cost of adding or removing one instance, in instance-steps. A return trip, which
-      removes an instance and adds it again, costs 2κ.
-    - P: the late penalty: the cost of each step in which one instance-step of work is late.
+    - q, λ: the backlog, and the arrivals per step (see outlook.py), both divided by μ.
+    - D, L: the start-up time, rounded up, and the age limit, rounded down, in steps.
+    - κ, P: the ``switch_cost`` and the ``late_penalty`` of the goal.
 
-    μ and D come from ``seen.throughput``, and L, κ and P from ``seen.goal``.
-
-    *Late work.* The queue is first in, first out, so a backlog that is larger than the arrivals of
-    the last L steps contains items older than L. Let q_h be the backlog after h more steps at the
-    present λ, and let a_h be the arrivals of the L steps that end with step h. The late work of
-    step h is max(0, q_h - s·a_h). The factor s leaves a margin below the age limit.
-
-    *Scale-out.* If work would be late within D + 2 steps at the ordered capacity, the policy
-    recommends the capacity m ≥ ordered with the least cost over the next D + 4 steps:
+    *Scale-out.* In each step, a backlog that exceeds ``age_share`` times the arrivals of the last L
+    steps is late by the difference. If work would be late within D + 2 steps at the ordered
+    capacity, the policy recommends the m ≥ ordered with the least cost over the next D + 4 steps:
 
         2κ·(m - ordered) + idle instance-steps + P·(late work of all steps)
 
-    *Instances that start.* Resource Manager shows an ordered number long before the instances work.
-    At each time, the number of instances that can work is the least number that was read within
-    the last D - w steps, if w is the wait from an order until it is read (``seen.working``). Only
-    these count in λ and in the projection. While some are starting, the policy scales out again
-    only if work would be late within D + 1 steps, because the estimate of λ is often still rising.
-    It does not scale in.
+    While instances start, only those that can work (``seen.working``) count, and the policy looks
+    only D + 1 steps ahead. It replaces a pending action only if that action is overdue, or if
+    waiting for it would make more work late.
 
-    The policy replaces a pending action only if that action is overdue, or if waiting for that
-    action would make more work late than replacing it.
+    *Scale-in.* If no action is pending, no instance starts and the queue will be empty within a
+    step (q + λ ≤ n), the policy recommends ⌈λ + q/T - f⌉ instances, with λ as the highest average
+    of the last step, and
 
-    *Scale-in.* If no action is pending and the queue will be empty within a step (q + λ ≤ n), the
-    policy recommends ⌈λ + q/T - f⌉ instances, with λ as the highest average of the last step, and
+        T = max(5, 4κ)        f = min(busy_share, L·λ / (L·λ + 2κ·caution))
 
-        T = max(5, 4κ)        f = min(½, L·λ / (L·λ + 8κ))
+    It keeps one more if the average arrivals of about the last κ steps need it, and if work was
+    waiting in at least a third of the samples of the last ``IDLE_STEPS``. If the queue was empty
+    and the capacity unchanged for all of them, it removes one instance.
 
-    T is the time in which the remaining instances are to finish the backlog. The share f decides
-    about the last of these instances: the policy keeps it only if it would be busy for more than
-    the share f of its time. The formula for f compares the saving and the cost of a removal. If an
-    instance that would be busy for exactly this share is removed, the backlog grows by f in each
-    step. After L·λ/f steps, the backlog is L·λ, and the instance is needed again. Until then, the
-    removal has saved (1 - f)·L·λ/f instance-steps. If f is L·λ / (L·λ + 8κ), the saving is 8κ, the
-    cost of four return trips (``caution``). Saving the cost of only one return trip would not be
-    enough, because arrivals vary and the backlog may reach L·λ sooner.
+    *Estimated rate.* A scale-out uses the low end of the estimate, and a scale-in the high end.
+    While the estimate is uncertain, one action at most quadruples the instances that can work.
+    Before any work was seen, ``until_known`` decides.
 
-    The policy keeps one more instance if the average arrivals of about the last κ steps need this
-    instance, and if work was waiting in at least a third of the samples of the last ``IDLE_STEPS``.
-    The more a change costs, the more steps this average covers.
-
-    *One instance fewer.* If the queue was empty and the capacity unchanged for ``IDLE_STEPS``, the
-    policy removes one instance, whatever the estimate of λ is. An empty queue does not show how
-    much work arrives. It shows only that fewer instances may be enough.
-
-    *Estimated throughput.* If μ is estimated, each direction uses the end of the estimate that is
-    safe for it. A scale-out uses the low end: it leads to too many instances rather than too few. A
-    scale-in uses the high end: with n instances, λ is n + Δq, and while a queue drains (Δq < 0), a
-    rate that is too low makes λ too small. While the estimate is uncertain, one action at most
-    quadruples the instances that can work. Before any work was seen, there is no estimate, and the
-    policy ``until_known`` decides.
-
-    The formulas were derived for this policy. docs/adr/0005-default-policy.md compares it with
-    other policies and variants.
+    Source: docs/adr/0005-default-policy.md derives the formulas and compares the policy with
+    others.
     """
 
     metric: Name
@@ -161,11 +119,9 @@ class QueueAge(Composite):
     age_share: Share = 0.95
     """The share of the age limit that the policy plans with."""
     caution: Annotated[float, Bounds(0, 1000)] = 4.0
-    """An instance is removed only if its removal is expected to save the cost of this many return
-    trips.
-    """
+    """An instance is removed only if that is expected to save the cost of so many return trips."""
     busy_share: Annotated[float, Bounds(0, 1)] = 0.5
-    """The upper limit of f. An instance that would be busy for a larger share is always kept."""
+    """An instance that would be busy for a larger share is always kept."""
 
     @property
     def tunable(self) -> Mapping[str, tuple[float, float]]:
@@ -220,12 +176,8 @@ class QueueAge(Composite):
         return _Choice(self, seen, outlook, rate, steps_per_minute) if outlook else None
 
     def _outlook(self, seen: Observation, rate: float, steps_per_minute: float) -> Outlook | None:
-        """The outlook of the queue, in steps and instance-steps.
-
-        The result is None before the backlog has a second sample.
-
-        ``rate`` is the rate μ, in items per instance-step.
-        """
+        """The outlook in steps and instance-steps; None before the backlog has a second sample.
+        ``rate`` is μ, in items per instance-step."""
         backlog = seen.history(self.metric)
         limit = max(1, int(seen.goal.age_limit_minutes * steps_per_minute + ROUNDING))
         arrivals = infer(
@@ -268,10 +220,8 @@ def _working(seen: Observation) -> Samples:
 
 @dataclass(frozen=True, slots=True)
 class _Choice:
-    """Chooses between scale-out, scale-in and holding, and explains the choice.
-
-    ``items`` is the rate μ in items per instance-step.
-    """
+    """Chooses between scale-out, scale-in and holding, and explains the choice. ``items`` is the
+    rate μ in items per instance-step."""
 
     policy: QueueAge
     seen: Observation
@@ -351,7 +301,7 @@ class _Choice:
     def _in(self) -> Recommendation:
         seen, rate = self.seen, self.outlook.arrivals.peak
         wanted = self._needed(rate)
-        if wanted < seen.capacity and self._waiting_share(IDLE_STEPS) >= MEMORABLE_SHARE:
+        if wanted < seen.capacity and self._waiting_share() >= MEMORABLE_SHARE:
             remembered = self._needed(max(rate, self._remembered_rate()))
             wanted = min(max(wanted, remembered), wanted + HELD_ON_MEMORY_MAX)
         wanted = max(wanted, seen.limits.minimum)
@@ -413,7 +363,7 @@ class _Choice:
         interval = (samples[1].time - samples[0].time).total_seconds() / self.policy.step_seconds
         known = self._history_steps
         covered = known >= IDLE_STEPS or known + interval >= LONG_STEPS
-        return settled and covered and self._waiting_share(IDLE_STEPS) == 0.0
+        return settled and covered and self._waiting_share() == 0.0
 
     @property
     def _history_steps(self) -> float:
@@ -421,15 +371,14 @@ class _Choice:
         oldest = self.seen.history(self.policy.metric).samples[0].time
         return (self.seen.now - oldest).total_seconds() / self.policy.step_seconds
 
-    def _waiting_share(self, steps: float) -> float:
-        """The share of the samples of the last ``steps`` in which work was waiting.
-
-        Items that the instances may be processing are not waiting.
-        """
-        seen = self.seen
-        start = seen.now - span(steps * self.policy.step_seconds)
-        in_hand = in_hand_steps(self.items) * self.items * seen.capacity
-        return waiting_share(seen.history(self.policy.metric).samples, start, in_hand)
+    def _waiting_share(self) -> float:
+        """The share of the samples of the last ``IDLE_STEPS`` in which more items waited than the
+        instances may be processing; 0 without samples."""
+        start = self.seen.now - span(IDLE_STEPS * self.policy.step_seconds)
+        samples = since(self.seen.history(self.policy.metric).samples, start)
+        in_hand = in_hand_steps(self.items) * self.items * self.seen.capacity
+        waiting = [sample.value > in_hand for sample in samples]
+        return sum(waiting) / len(waiting) if waiting else 0.0
 
     def _time(self, steps: float) -> str:
         """The duration of this many steps, in minutes, or in seconds if steps are short."""

@@ -13,15 +13,11 @@ from shared.values.measurements import EvidenceValue, Samples, Window, time_of
 Statistic = Literal["latest", "mean", "maximum"]
 
 INSTANCES_MAX = 1_000_000
-"""The highest capacity that a policy recommends, far above every limit of a resource. It keeps
-extreme quotients finite.
-"""
+"""The highest capacity that a policy recommends. It keeps extreme quotients finite."""
 
 ROUNDING = 1e-9
 """A quotient that differs from a whole number by less than this share of itself counts as that
-number. Without this tolerance, the rounding error of 3 · 0.1 / 0.1 would lead to 4 instances, not
-3.
-"""
+number: without it, 3 · 0.1 / 0.1 would lead to 4 instances."""
 
 
 def read(window: Window, statistic: Statistic) -> float | None:

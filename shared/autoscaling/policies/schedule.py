@@ -49,14 +49,12 @@ class Profile:
 class ScheduleEntry:
     """Applies a profile from ``start`` until just before ``end``, in local time of the time zone.
 
-    ``weekdays`` and ``dates`` state the days on which the entry starts. If one of them is empty, it
+    ``weekdays`` and ``dates`` state the days on which the entry starts; if one of them is empty, it
     excludes no day. Two dates alone are refused, because they may be meant as a period. If ``end``
-    is not later than ``start``, the entry ends on the next day. If both are equal, the entry
-    applies for a whole day.
+    is not later than ``start``, the entry ends on the next day.
 
-    When clocks are set back, a time that occurs twice means its first occurrence. When clocks are
-    set forward, a skipped time means the end of the gap. So adjoining entries never overlap and
-    leave no gap.
+    When clocks are changed, a time that occurs twice means its first occurrence, and a skipped time
+    the end of the gap. So adjoining entries never overlap and leave no gap.
     """
 
     profile: Profile
@@ -113,24 +111,20 @@ class ScheduleEntry:
 
 
 class Rule(ScheduleEntry):
-    """The earlier name of ScheduleEntry."""
+    """The earlier name of ScheduleEntry, with a DeprecationWarning."""
 
     def __new__(cls, *given: Any, **named: Any) -> ScheduleEntry:  # type: ignore[misc]
-        """A ScheduleEntry, with a DeprecationWarning."""
         warnings.warn("Rule was renamed: use ScheduleEntry", DeprecationWarning, stacklevel=2)
         return ScheduleEntry(*given, **named)
 
 
 @dataclass(frozen=True, slots=True)
 class Schedule(Composite):
-    """Asks the policy of the active profile, and keeps the result within the profile's limits.
+    """Asks the policy of the active profile, and keeps the result within the profile's limits. The
+    first of the ``rules`` that applies selects the active profile, or else it is ``default``.
 
-    The first of the ``rules`` that applies selects the active profile. If none applies, ``default``
-    is the active profile.
-
-    The profiles of Azure Monitor work alike: a fixed date takes precedence over a recurrence, and a
-    recurrence over the default. Put the entries in this order to get the same result. Unlike there,
-    a profile may have a policy of its own, and the number of entries is not limited.
+    In Azure Monitor, a fixed date takes precedence over a recurrence, and a recurrence over the
+    default. Put the entries in this order to get the same result.
     """
 
     rules: tuple[ScheduleEntry, ...]
@@ -171,7 +165,7 @@ class Schedule(Composite):
         high = seen.limits.maximum
         if profile.maximum is not None:
             high = min(profile.maximum, high)
-        limits = Limits(min(low, high), high) if low > high else Limits(low, high)
+        limits = Limits(min(low, high), high)
         recommended = self._ask(profile, replace(seen, limits=limits))
         applied = self._applied(profile, seen.now)
         wanted = _clamped(recommended.capacity, profile)

@@ -29,20 +29,13 @@ LEAD_MINUTES_MAX = 1440
 class SeasonalFloor(Composite):
     """Raises the recommendation of ``policy`` to the instances that the expected load requires.
 
-    The floor is ⌈``headroom``·λ / μ⌉ instances, with these symbols:
+    The floor is ⌈``headroom``·λ / μ⌉ instances. λ is the highest load in items per minute that the
+    weekly profile expects from now until ``lead_minutes`` later, by default until the start-up time
+    later. μ is the rate per busy instance, in items per minute: ``rate_per_instance_minute``, or
+    else that of the resource. The floor never lowers a recommendation. Without a rate or a known
+    hour, the recommendation of ``policy`` applies, and the reason says what is missing.
 
-    - λ: the highest load in items per minute that the weekly profile expects from now until
-      ``lead_minutes`` later, by default until the start-up time later. So instances work when the
-      load rises, and the floor falls after the load has fallen.
-    - μ: the rate per busy instance, in items per minute: ``rate_per_instance_minute``, or
-      else the rate of the resource.
-
-    The floor never lowers a recommendation, because a forecast alone is no reason to scale in. If
-    there is no rate, no weekly profile, or no known hour in that time, the recommendation of
-    ``policy`` applies, and the reason says what is missing.
-
-    Source: Gandhi et al., "AutoScale" and "Hybrid resource provisioning": the base load is
-    provisioned by a forecast, and the rest by reaction.
+    Source: Gandhi et al., "AutoScale" and "Hybrid resource provisioning".
     """
 
     policy: PolicyFunction
@@ -106,10 +99,8 @@ class SeasonalFloor(Composite):
 
 @dataclass(frozen=True, slots=True)
 class _Hour:
-    """The expected load of an hour, in items per minute, and the number of weeks with data.
-
-    ``weeks`` is None if the profile does not state it.
-    """
+    """The expected load of an hour, in items per minute, and the number of weeks with data, if
+    known."""
 
     load: float
     weeks: int | None

@@ -28,23 +28,18 @@ RULE = "target_tracking"
 class TargetTracking(Policy):
     """Keeps an average per instance, such as CPU utilization in percent, near a target.
 
-    The recommended capacity is ⌈n·v / t⌉ instances, with these symbols:
-
-    - n: the current capacity, in instances.
-    - v: the ``statistic`` of the metric's window, in the unit of the metric.
-    - t: the ``target``, in the same unit.
-
-    The policy recommends the current capacity if v / t differs from 1 by at most ``tolerance``.
+    The recommended capacity is ⌈n·v / t⌉ instances, with the current capacity n, the ``statistic``
+    v of the metric's window, and the ``target`` t in the same unit. It is n if v / t differs from 1
+    by at most ``tolerance``.
 
     *Missing instances.* ``reporting_metric`` may name a metric that counts the instances which
-    report. If only k of the n instances report, the policy assumes values for the others that make
-    the change smaller: the target if v ≤ t, and 0 if v > t. The ratio v / t becomes
+    report. If only k of the n instances report, values that make the change smaller are assumed for
+    the others. The ratio v / t becomes
 
         (k·v/t + n - k) / n    if v ≤ t
         (k·v/t) / n            if v > t
 
-    If these assumptions reverse the direction of the change, the policy recommends the current
-    capacity.
+    If this reverses the direction of the change, the policy recommends the current capacity.
 
     Source: Kubernetes, Horizontal Pod Autoscaling, "Algorithm details"
     (pkg/controller/podautoscaler/replica_calculator.go).
@@ -78,8 +73,10 @@ class TargetTracking(Policy):
             reason = f"no instance reports {self.metric}"
             return stay(seen, RULE, reason, self.metric, reporting=0)
         known = value / self.target
-        cautious = self._cautious_ratio(known, seen.capacity, reporting)
-        wanted = self._wanted(known, cautious, seen.capacity)
+        missing = seen.capacity - reporting if known <= 1 else 0
+        cautious = (known * reporting + missing) / seen.capacity
+        holds = self._is_small(cautious) or _is_reversed(known, cautious)
+        wanted = seen.capacity if holds else instances(cautious * seen.capacity)
         evidence: Evidence = {
             "metric": self.metric,
             "samples": window.count,
@@ -103,16 +100,6 @@ class TargetTracking(Policy):
             return seen.capacity
         latest = seen.window(self.reporting_metric).latest
         return None if latest is None else int(max(min(latest.value, seen.capacity), 0))
-
-    def _cautious_ratio(self, ratio: float, capacity: int, reporting: int) -> float:
-        """The ratio v / t with assumed values for the instances that do not report."""
-        missing = (capacity - reporting) if ratio <= 1 else 0
-        return (ratio * reporting + missing) / capacity
-
-    def _wanted(self, known: float, cautious: float, capacity: int) -> int:
-        if self._is_small(cautious) or _is_reversed(known, cautious):
-            return capacity
-        return instances(cautious * capacity)
 
     def _is_small(self, ratio: float) -> bool:
         return abs(1 - ratio) <= self.tolerance + ROUNDING

@@ -15,16 +15,10 @@ from shared.values.measurements import Evidence
 class Threshold(Policy):
     """Scales out if the mean of a metric is high, and scales in if its maximum is low.
 
-    If the window has at least ``minimum_samples`` samples, the policy recommends
-
-    - ``step_out`` more instances if the mean of the samples is above ``upper``,
-    - ``step_in`` fewer instances if the maximum of the samples is below ``lower``,
-    - the current capacity otherwise.
-
-    The mean rises with lasting load, but only little with a single short peak. The maximum is low
-    only if the load was low during the whole window.
-
-    This was the first policy of this project. In the backtest it is called ``original``.
+    If the window has at least ``minimum_samples`` samples, the policy recommends ``step_out`` more
+    instances if their mean is above ``upper``, and ``step_in`` fewer if their maximum is below
+    ``lower``. The mean rises only little with a single short peak. In the backtest, this policy is
+    called ``original``.
     """
 
     metric: Name

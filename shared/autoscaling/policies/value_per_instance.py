@@ -22,11 +22,9 @@ from shared.values.bounds import Name, Positive
 class ValuePerInstance(Policy):
     """Recommends enough instances that each has at most a target share of a total value.
 
-    The recommended capacity is n = ⌈v / t⌉ instances. v is the ``statistic`` of the metric's
-    window, by default the mean, and t is ``target_per_instance``, in the unit of the metric.
-
-    The metric must describe the whole resource, as a backlog does. For a metric that is an average
-    per instance, such as CPU utilization, use TargetTracking.
+    These are ⌈v / ``target_per_instance``⌉ instances, with v as the ``statistic`` of the metric's
+    window. The metric must describe the whole resource, as a backlog does. For an average per
+    instance, such as CPU utilization, use TargetTracking.
 
     Source: KEDA, ``metricType: AverageValue``.
     """
