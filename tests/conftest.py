@@ -27,6 +27,8 @@ def pytest_xdist_auto_num_workers() -> int:
 
 
 LONGEST = (
+    "tests/local/test_prove.py",
+    "tests/cli/test_installed.py",
     "tests/local/test_soak.py",
     "tests/deployed/test_deployed_host.py",
     "tests/local/test_night.py",

@@ -118,6 +118,20 @@ async def test_rows_of_old_dates_are_deleted_and_no_others(azurite: Azurite) -> 
     await trends.close()
 
 
+async def test_old_trends_that_cannot_be_deleted_are_logged_and_stop_nothing_else(
+    azurite: Azurite, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def refused(*_: object) -> None:
+        raise OSError("503")
+
+    monkeypatch.setattr(Table, "get", refused)
+    trends = TableTrends(StorageConnection("Storage", azurite.connection_string))
+    await trends.delete_old()
+    await trends.close()
+    told = "[trends_not_deleted] old trends stay until the next run: OSError: 503"
+    assert caplog.messages == [told]
+
+
 async def test_counts_of_more_than_32_bits_are_read_back_as_whole_numbers(azurite: Azurite) -> None:
     connection, day = StorageConnection("Storage", azurite.connection_string), "2026-05-01"
     written = Trend(
