@@ -32,6 +32,9 @@ UNEVEN = 1.95
 EXEMPT_MAX = 0.2
 LEAST = 1.1
 """At several rates, weights are too low if the factor is at least this."""
+WEIGHT_MAX = 10_000.0
+"""No sampler keeps less than one of so many: ids with such scores are not random, such as ids of 64
+bits that are filled up with zeros."""
 BINS, RISE_MAX = 10, 3.5
 """From one of ten bins to the next, values become more by at most so many standard errors if their
 density does not rise, as that of kept scores."""
@@ -236,11 +239,13 @@ def _seen(name: str, stated: float, values: Any) -> WeightsSeen:
             return WeightsSeen(Weights.RIGHT, count, stated, name, 1.0, 1.0, 1.0)
         at = (edge.high, edge.value, edge.low)
         low, factor, high = ((1 - edge.exempt) / each + edge.exempt for each in at)
+        if factor * stated > WEIGHT_MAX:
+            return WeightsSeen(Weights.UNKNOWN, count, stated)
         rounded = (factor - 1) * stated < ROUNDING
         kind = Weights.ROUNDED if rounded else Weights.WRONG
         return WeightsSeen(kind, count, stated, name, factor, low, high)
     least = _least_factor(values)
-    if least >= LEAST and values[-1] <= max(1.0, stated) and _falls(values):
+    if LEAST <= least <= WEIGHT_MAX / stated and values[-1] <= max(1.0, stated) and _falls(values):
         return WeightsSeen(Weights.WRONG, count, stated, name, low=least)
     return WeightsSeen(Weights.UNKNOWN, count, stated)
 

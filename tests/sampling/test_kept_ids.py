@@ -168,3 +168,19 @@ def test_operations_are_unsampled_if_no_known_sampler_dropped_any(
     operations: dict[str, float], unsampled: bool
 ) -> None:
     assert weights_seen(operations).unsampled is unsampled
+
+
+@pytest.mark.parametrize("stated", [1.0, 4.0])
+@pytest.mark.parametrize("padded", [0.3, 1.0], ids=["some", "all"])
+@pytest.mark.parametrize("prefixes", [1, 5], ids=["zeros", "small numbers"])
+def test_ids_that_are_padded_never_show_that_weights_are_wrong(
+    stated: float, padded: float, prefixes: int
+) -> None:
+    rng = random.Random(7)
+    ids = (
+        f"{rng.randrange(prefixes):08x}{0:08x}{rng.getrandbits(64):016x}"
+        if rng.random() < padded
+        else f"{rng.getrandbits(128):032x}"
+        for _ in range(3_000)
+    )
+    assert weights_seen(dict.fromkeys(ids, stated)).weights is not Weights.WRONG
