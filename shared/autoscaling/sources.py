@@ -91,7 +91,7 @@ Read = float | MetricValue | Sequence[MetricValue]
 """What a source may return: its current value, a value with its time, or several of them."""
 
 
-class Series(NamedTuple):
+class MetricSeries(NamedTuple):
     """A metric of Azure Monitor, which has one value for each interval in which something happened.
     The resource ID keeps its case; ``interval`` is the time that ``time_grain`` stands for."""
 
@@ -161,7 +161,7 @@ class Source:
         return None
 
     @property
-    def series(self) -> Series | None:
+    def series(self) -> MetricSeries | None:
         """The metric of Azure Monitor from which the samples come."""
         return None
 

@@ -139,7 +139,7 @@ class BusyIntervals:
 
 
 @dataclass(frozen=True, slots=True)
-class Claim:
+class RateClaim:
     """The doubt about a rate that is set by hand. See claims.py."""
 
     told: float
@@ -177,7 +177,7 @@ class Learned:
     trend: BacklogTrend = BacklogTrend()
     stalls: tuple[Stall, ...] = ()
     """The present stalls that have lasted for more than one sample."""
-    claim: Claim | None = None
+    claim: RateClaim | None = None
     """The doubt about the rate that is set by hand; None if none is set."""
 
 

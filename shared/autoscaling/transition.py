@@ -38,7 +38,7 @@ from shared.autoscaling.learning.throughput import (
     with_counted,
 )
 from shared.autoscaling.policy import Resource
-from shared.autoscaling.state import Claim, Learned, ScalingState, Stall
+from shared.autoscaling.state import Learned, RateClaim, ScalingState, Stall
 from shared.values.measurements import (
     CAPACITY_METRIC,
     HISTORY_SECONDS_MAX,
@@ -175,12 +175,12 @@ def _learned_from_backlog(
     return replace(state, learned=replace(state.learned, trend=trend, claim=claim))
 
 
-def _claim(resource: Resource, learned: Learned) -> Claim | None:
+def _claim(resource: Resource, learned: Learned) -> RateClaim | None:
     """The doubt about the rate that is set by hand; None if none is set, or if it is trusted."""
     told, known = resource.throughput.rate_per_instance_minute, learned.claim
     if told is None or resource.throughput.trust_rate:
         return None
-    return known if known and known.told == told else Claim(told)
+    return known if known and known.told == told else RateClaim(told)
 
 
 def _learned(resource: Resource, state: ScalingState, now: datetime) -> ScalingState:

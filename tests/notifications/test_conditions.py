@@ -29,10 +29,10 @@ from shared.autoscaling.sources import HubMetric
 from shared.autoscaling.state import (
     ActionStatus,
     BusyIntervals,
-    Claim,
     Desired,
     Learned,
     Override,
+    RateClaim,
     RulesInForce,
     ScalingState,
     Stall,
@@ -110,7 +110,7 @@ OLDEST = {"backlog": 90, "arrivals_per_minute": 10}
 AT_MAXIMUM = having(CAPACITY_METRIC, sample(5, 3600), sample(5))
 CLOCKS = [MetricValue(ago(age), ago(age + 300).timestamp()) for age in (60, 30, 0)]
 REFUTED = Learned(
-    work=BusyIntervals(recent=((56.0, 2.0),) * 9), claim=Claim(60, 9, ago(7200), ago(3600))
+    work=BusyIntervals(recent=((56.0, 2.0),) * 9), claim=RateClaim(60, 9, ago(7200), ago(3600))
 )
 STALLED = Learned(stalls=(Stall("backlog", ago(1800), ago(1860)),))
 REFUSED = desired(status=ActionStatus.FAILED, last_error="the identity lacks the right")

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Annotated, Literal
 
 from shared.autoscaling.azure_monitor.lag import usual_lag_seconds
-from shared.autoscaling.sources import Read, Reading, Series, Source
+from shared.autoscaling.sources import MetricSeries, Read, Reading, Source
 from shared.values.bounds import Flag, Name, matching, problems_of
 from shared.values.durations import iso
 from shared.values.text import UUID, quoted
@@ -72,9 +72,11 @@ class AzureMonitorMetric(Source):
         return self.streamed
 
     @property
-    def series(self) -> Series:
+    def series(self) -> MetricSeries:
         interval = iso(self.time_grain)
-        return Series(self.resource_id, self.metric, self.aggregation, self.time_grain, interval)
+        return MetricSeries(
+            self.resource_id, self.metric, self.aggregation, self.time_grain, interval
+        )
 
     def problems(self) -> Iterable[str]:
         yield from problems_of(self)

@@ -19,7 +19,7 @@ from datetime import datetime, timedelta
 
 from shared.autoscaling.learning.backlog_rate import FORGETTING
 from shared.autoscaling.policy import RateEstimate
-from shared.autoscaling.state import BacklogTrend, Claim
+from shared.autoscaling.state import BacklogTrend, RateClaim
 
 LOWER = 0.6
 REFUTED, DOUBT_MAX = 3.5, 10.0
@@ -34,14 +34,16 @@ SHOWN_DEVIATIONS = 3.0
 """More instances help if the rate of the regression is this many standard deviations above 0."""
 
 
-def with_counted_rate(claim: Claim, counted: RateEstimate, now: datetime) -> Claim:
+def with_counted_rate(claim: RateClaim, counted: RateEstimate, now: datetime) -> RateClaim:
     """The claim after one more counted interval."""
     off = abs(math.log(counted.likely / claim.told))
     differs = off > DEVIATIONS * counted.chance + DIFFERENCE
     return _with_doubt(claim, 1.0 if differs else -AGREED, not counted.limited, now)
 
 
-def with_growth(claim: Claim, before: BacklogTrend, after: BacklogTrend, now: datetime) -> Claim:
+def with_growth(
+    claim: RateClaim, before: BacklogTrend, after: BacklogTrend, now: datetime
+) -> RateClaim:
     """The claim after the minutes by which the trend was updated."""
     if after.information == before.information:
         return claim
@@ -53,15 +55,15 @@ def with_growth(claim: Claim, before: BacklogTrend, after: BacklogTrend, now: da
     return _with_doubt(claim, ratio, helps, now)
 
 
-def _with_doubt(claim: Claim, step: float, helps: bool, now: datetime) -> Claim:
+def _with_doubt(claim: RateClaim, step: float, helps: bool, now: datetime) -> RateClaim:
     doubt = min(max(claim.doubt + step, 0.0), DOUBT_MAX)
     if doubt <= 0:
-        return Claim(claim.told)
+        return RateClaim(claim.told)
     refuted_at = claim.refuted_at or (now if doubt >= REFUTED else None)
     if refuted_at and not claim.refuted_at:
         doubt = DOUBT_MAX
     shown = helps and refuted_at is not None and now >= refuted_at + SHOWN_AFTER
-    return Claim(claim.told, doubt, claim.since or now, refuted_at, claim.shown or shown)
+    return RateClaim(claim.told, doubt, claim.since or now, refuted_at, claim.shown or shown)
 
 
 def undoubted(trend: BacklogTrend, told: float) -> BacklogTrend:

@@ -10,7 +10,7 @@ from dataclasses import replace
 from shared.autoscaling.azure_monitor.source import AzureMonitorMetric
 from shared.autoscaling.learning.backlogs import backlog_name
 from shared.autoscaling.policy import Resource
-from shared.autoscaling.sources import Series, Source
+from shared.autoscaling.sources import MetricSeries, Source
 
 COMPLETED = "completed-messages"
 """The name of the metric that is added to a resource."""
@@ -64,7 +64,7 @@ def counted_backlog(resource: Resource) -> Source | None:
     return source if source.entity else None
 
 
-def counting_series(resource: Resource) -> Series | None:
+def counting_series(resource: Resource) -> MetricSeries | None:
     """The metric that ``with_counts`` added; None if it added none."""
     if resource.throughput.completed_metric != COMPLETED or counted_backlog(resource) is None:
         return None

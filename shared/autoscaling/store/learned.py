@@ -11,7 +11,14 @@ from contextlib import suppress
 from dataclasses import fields, replace
 from typing import Any
 
-from shared.autoscaling.state import EPOCH_MAX, BacklogTrend, BusyIntervals, Claim, Learned, Stall
+from shared.autoscaling.state import (
+    EPOCH_MAX,
+    BacklogTrend,
+    BusyIntervals,
+    Learned,
+    RateClaim,
+    Stall,
+)
 from shared.storage.table_requests import Row
 from shared.values.row_values import checked, json_text, properties, utc
 
@@ -64,7 +71,7 @@ def learned_of(row: Mapping[str, Any]) -> tuple[Learned, list[str]]:
     work, trend = sums("work", BusyIntervals), sums("trend", BacklogTrend)
     stalls = json_of("stalls", tuple[Stall, ...], ())
     count, minutes = part("dead_times", dead_times, (0, 0.0))
-    claim = next(iter(json_of("claim", tuple[Claim, ...], ())), None)
+    claim = next(iter(json_of("claim", tuple[RateClaim, ...], ())), None)
     work = replace(work, recent=tuple([each for each in work.recent if len(each) == PAIR]))
     return Learned(epoch, count, minutes, work, trend, stalls, claim), lost
 

@@ -26,10 +26,10 @@ from shared.autoscaling.state import (
     ActionStatus,
     BacklogTrend,
     BusyIntervals,
-    Claim,
     Desired,
     Learned,
     Override,
+    RateClaim,
     RulesInForce,
     ScalingState,
     Stall,
@@ -78,7 +78,7 @@ learned = st.builds(
     st.builds(BusyIntervals, MAYBE_TIMES, recent=pairs),
     trends,
     st.lists(st.builds(Stall, METRICS, st.just(NOW), MAYBE_TIMES), max_size=2).map(tuple),
-    st.none() | st.builds(Claim, finite, finite, MAYBE_TIMES, MAYBE_TIMES, st.booleans()),
+    st.none() | st.builds(RateClaim, finite, finite, MAYBE_TIMES, MAYBE_TIMES, st.booleans()),
 )
 versions = st.sampled_from(("a", "b", "local-c"))
 rules = st.builds(RulesInForce, versions, TIMES, st.just(("b",)), MAYBE_TIMES, versions)
