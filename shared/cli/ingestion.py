@@ -163,7 +163,7 @@ async def replay_range(
         raise Misused("give either --from-sequence or --from-time")
     if to_sequence is not None and to_sequence < (from_sequence or 0):
         raise Misused(f"--to-sequence {to_sequence} is before --from-sequence {from_sequence}")
-    stream = await app.ingestion.stream(partition)
+    stream = app.ingestion.stream(partition)
     outcome_stream = replay_stream(stream, into)
     # The handler gets the original stream, so that message IDs are the same as the first time.
     pipeline = app.ingestion.pipeline_of(stream, Writer(f"replay {into}"))

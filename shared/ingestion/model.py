@@ -58,12 +58,6 @@ class Stream:
     def names(self) -> dict[str, str]:
         return asdict(self)
 
-    @property
-    def in_one_case(self) -> Stream:
-        """The same stream to Azure, with the names that a new stream gets."""
-        group = in_one_case(self.consumer_group)
-        return Stream(in_one_case(self.namespace), in_one_case(self.hub), group, self.partition_id)
-
 
 @dataclass(frozen=True, slots=True)
 class Event:

@@ -26,7 +26,6 @@ from shared.ingestion.events.handling import limited
 from shared.ingestion.events.ingest import BEAT_SECONDS, PartitionPipeline
 from shared.ingestion.events.process_batch import Consumer
 from shared.ingestion.events.retention import EffectRetention
-from shared.ingestion.events.stored_streams import StoredStreams
 from shared.ingestion.events.tail import TailWatch
 from shared.ingestion.events.trigger_batch import parse_batch
 from shared.ingestion.model import Stream
@@ -61,7 +60,7 @@ CONCURRENT_TAILS_MAX = 4
 class IngestionParts(IngestionStores):
     async def process(self, bodies: Sequence[bytes], metadata: Any) -> None:
         batch = parse_batch(bodies, metadata)
-        await ingest.ingest_batch(batch.events, await self.pipeline(batch.partition_id))
+        await ingest.ingest_batch(batch.events, self.pipeline(batch.partition_id))
 
     async def process_tails(self) -> None:
         """Process events that were not delivered, send what is left, and delete old effects."""
@@ -70,27 +69,21 @@ class IngestionParts(IngestionStores):
 
     # --- the events of one partition ----------------------------------------------------------
 
-    @cached_property
-    def stored_streams(self) -> StoredStreams:
-        return StoredStreams(self.store)
-
-    async def stream(self, partition_id: str) -> Stream:
-        """The stream of a partition, under the names with which it is stored."""
-        hub, group = self.connection, self.settings.consumer_group
-        return await self.stored_streams.find(Stream(hub.namespace, hub.hub, group, partition_id))
+    def stream(self, partition_id: str) -> Stream:
+        return Stream(*self.group, partition_id)
 
     @cached_property
     def pipelines(self) -> dict[str, PartitionPipeline]:
         """The pipelines, by partition ID. Each pipeline remembers its last write."""
         return {}
 
-    async def pipeline(self, partition_id: str) -> PartitionPipeline:
+    def pipeline(self, partition_id: str) -> PartitionPipeline:
         """The pipeline of a partition under the Functions trigger."""
-        stream, known = await self.stream(partition_id), self.pipelines.get(partition_id)
-        if known is None or known.consumer.stream != stream:
+        known = self.pipelines.get(partition_id)
+        if known is None:
             call_seconds = min(self.settings.handler_seconds_max, TRIGGER_CALL_SECONDS_MAX)
             known = replace(
-                self.pipeline_of(stream, Writer(self.instance), call_seconds),
+                self.pipeline_of(self.stream(partition_id), Writer(self.instance), call_seconds),
                 seconds_max=BATCH_SECONDS_MAX - call_seconds,
             )
             self.pipelines[partition_id] = known

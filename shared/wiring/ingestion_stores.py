@@ -6,6 +6,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from shared.ingestion.events.handling import Handling
+from shared.ingestion.model import in_one_case
 from shared.ingestion.store.breakers import BreakerStore
 from shared.ingestion.store.events import EventStore
 from shared.ingestion.store.owners import OwnershipStore
@@ -31,6 +32,13 @@ class IngestionStores(Parts):
         hub = self.settings.hub
         assert hub is not None, "the functions are registered only if the hub is set"
         return hub
+
+    @property
+    def group(self) -> tuple[str, str, str]:
+        """The names of the namespace, the hub and the consumer group, by which rows are stored: in
+        one case, because Azure compares them without."""
+        hub, group = self.connection, self.settings.consumer_group
+        return in_one_case(hub.namespace), in_one_case(hub.hub), in_one_case(group)
 
     @cached_property
     def handling(self) -> Handling | None:
@@ -65,9 +73,7 @@ class IngestionStores(Parts):
     @cached_property
     def owners(self) -> OwnershipStore:
         """Which processor owns which partition, outside the Functions trigger."""
-        hub = self.connection
-        group = (hub.namespace, hub.hub, self.settings.consumer_group)
-        return OwnershipStore(self.rows, *group)
+        return OwnershipStore(self.rows, *self.group)
 
     @cached_property
     def database(self) -> Sql:

@@ -96,24 +96,24 @@ class Runner:
         return BackgroundTask(reader.read(lease))
 
     async def _process(self, events: Sequence[Event], lease: Ownership) -> None:
-        pipeline = await self._pipeline(lease)
+        pipeline = self._pipeline(lease)
         if events:
             await ingest.ingest_batch(events, pipeline)
         else:
             await ingest.send_outbox(pipeline)
         await self._app.ingestion.effect_retention.clean_up()
 
-    async def _pipeline(self, lease: Ownership) -> PartitionPipeline:
-        stream = await self._app.ingestion.stream(lease.partition_id)
+    def _pipeline(self, lease: Ownership) -> PartitionPipeline:
         epoch, pipeline = self._pipelines.get(lease.partition_id, (None, None))
-        if pipeline is None or epoch != lease.epoch or pipeline.consumer.stream != stream:
+        if pipeline is None or epoch != lease.epoch:
+            stream = self._app.ingestion.stream(lease.partition_id)
             pipeline = self._app.ingestion.pipeline_of(stream, Writer(self.name, lease.epoch))
             self._pipelines[lease.partition_id] = lease.epoch, pipeline
         return pipeline
 
     async def _committed_epoch(self, partition_id: str) -> int:
         ingestion = self._app.ingestion
-        saved = await ingestion.store.load(await ingestion.stream(partition_id))
+        saved = await ingestion.store.load(ingestion.stream(partition_id))
         return saved.checkpoint.epoch if saved.checkpoint else 0
 
     def _failed(self, lease: Ownership, error: Exception) -> None:

@@ -468,11 +468,8 @@ class World:
                 await pause(sheltered=True)
 
     def processor(self, instance: Instance) -> Processor:
-        async def stored_stream(partition_id: str) -> Stream:
-            return stream_of(partition_id)
-
         reader = PartitionReader(
-            stored_stream,
+            stream_of,
             self.store,
             self.hub,
             self.hub,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -86,7 +86,7 @@ class BreakerController:
     store: EventStore
     hub: HubReader
     switch: ConsumptionSwitch
-    stream_of: Callable[[str], Awaitable[Stream]]
+    stream_of: Callable[[str], Stream]
     keys: Sequence[bytes]
     valid_for: timedelta
     app_url: str
@@ -194,7 +194,7 @@ class BreakerController:
 
     async def _backlog(self, partition_id: str) -> Backlog:
         try:
-            stream = await self.stream_of(partition_id)
+            stream = self.stream_of(partition_id)
             saved = await self.store.load(stream)
             hub = await self.hub.state(stream)
         except (StoreUnavailable, HubUnavailable) as error:

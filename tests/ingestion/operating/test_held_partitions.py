@@ -51,7 +51,7 @@ class Unreadable(MemoryIngestionStore):
         raise RowUnreadable(f"{stream.key}: sequence is 'x'")
 
 
-async def stream_of(partition_id: str) -> Stream:
+def stream_of(partition_id: str) -> Stream:
     return Stream("ns", "hub", "$Default", partition_id)
 
 
@@ -63,7 +63,7 @@ async def backlogs(
 ) -> Sequence[Backlog]:
     store = store or MemoryIngestionStore(lambda: NOW)
     if last is not None:
-        stream = await stream_of("0")
+        stream = stream_of("0")
         await store.commit(stream, await store.load(stream), commit(None, last))
     controller = BreakerController(
         "b",

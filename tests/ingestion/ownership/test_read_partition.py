@@ -47,7 +47,7 @@ class Reading:
         )
         await reader.read(LEASE)
 
-    async def stream_of(self, _partition_id: str) -> Stream:
+    def stream_of(self, _partition_id: str) -> Stream:
         return STREAM
 
     async def receive(self, *_arguments: object) -> None:
