@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
-from datetime import datetime
+from datetime import UTC, datetime
 from enum import StrEnum
 from types import MappingProxyType
 from typing import Any
@@ -24,6 +24,8 @@ NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 REPLAY_SEPARATOR = "~"
 """Separates the consumer group and the name of a replay. No consumer group's name contains it."""
+
+LONG_AGO = datetime(1970, 1, 1, tzinfo=UTC)
 
 ROW_OVERHEAD_BYTES = 1024
 """The bytes of a row on the wire besides its text and body."""
@@ -261,25 +263,16 @@ class Commit:
 
 @dataclass(frozen=True, slots=True)
 class Ownership:
-    """The ownership row of one partition. ``modified_at`` is the store's time."""
+    """The ownership row of one partition, as it was read at the store's time, or as a claim to be
+    written in place of the row of this version (None: if there is none)."""
 
     partition_id: str
     owner: str
     """Empty if the last owner released the partition."""
     epoch: int
-    modified_at: datetime
     version: Any = None
-
-
-@dataclass(frozen=True, slots=True)
-class OwnershipClaim:
-    """Set the owner if the row still has ``expected_version`` (None: if there is none)."""
-
-    partition_id: str
-    owner: str
-    epoch: int
-    expected_version: Any
-    reason: str
+    reason: str = ""
+    modified_at: datetime = LONG_AGO
 
 
 def in_one_case(name: str) -> str:

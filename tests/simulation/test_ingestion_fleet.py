@@ -49,7 +49,6 @@ from shared.ingestion.model import (
     Event,
     OutboxMessage,
     Ownership,
-    OwnershipClaim,
     Stream,
     message_id,
 )
@@ -152,14 +151,14 @@ class Owners(MemoryOwnershipStore):
         """The partitions and owners whose last write was refused."""
         self.in_flight: Counter[str] = Counter()
 
-    async def write(self, claim: OwnershipClaim) -> Ownership:
+    async def write(self, claim: Ownership) -> Ownership:
         self.in_flight[claim.partition_id] += 1
         try:
             return await self._write(claim)
         finally:
             self.in_flight[claim.partition_id] -= 1
 
-    async def _write(self, claim: OwnershipClaim) -> Ownership:
+    async def _write(self, claim: Ownership) -> Ownership:
         with failing_as(StoreUnavailable("claim")):
             try:
                 await pause()
@@ -175,12 +174,12 @@ class Owners(MemoryOwnershipStore):
             await pause()
         return row
 
-    async def _apply(self, claim: OwnershipClaim) -> Ownership:
+    async def _apply(self, claim: Ownership) -> Ownership:
         row = await super().write(claim)
         self.written.append(row)
         return row
 
-    async def _arrive(self, claim: OwnershipClaim) -> None:
+    async def _arrive(self, claim: Ownership) -> None:
         try:
             await self._apply(claim)
         except IngestionError:
@@ -209,7 +208,7 @@ class OwnersAsReached(OwnershipStore):
         self._check()
         return await self.world.owners.owners()
 
-    async def write(self, claim: OwnershipClaim) -> Ownership:
+    async def write(self, claim: Ownership) -> Ownership:
         self._check()
         return await self.world.owners.write(claim)
 

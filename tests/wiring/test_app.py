@@ -14,7 +14,7 @@ from local.twins.ingestion import MemoryIngestionStore
 from local.twins.rows import MemoryRows
 from shared.azure.budget import ArmBudget, BudgetSpent
 from shared.azure.invocation import INVOCATION_SECONDS_MAX
-from shared.ingestion.model import OwnershipClaim, Stream
+from shared.ingestion.model import Ownership, Stream
 from shared.settings import SettingsError
 from shared.values.urgency import urgent
 from shared.wiring.app import App
@@ -149,7 +149,7 @@ async def test_rows_have_the_same_names_whatever_their_case_in_the_settings() ->
             await store.commit(stream, saved, commit(saved.checkpoint, last))
             owned = (await app.ingestion.owners.owners()).rows
             version = owned[0].version if owned else None
-            await app.ingestion.owners.write(OwnershipClaim("0", change("me"), 1, version, ""))
+            await app.ingestion.owners.write(Ownership("0", change("me"), 1, version, ""))
     (only,) = await store.streams()
     assert only == Stream("shop.servicebus.windows.net", "metrics", "$Default", "0")
     assert len((await app.ingestion.owners.owners()).rows) == 1

@@ -13,12 +13,11 @@ from functools import partial
 from itertools import chain
 from typing import Any, cast
 
-from shared.ingestion.breaker.state import LONG_AGO
 from shared.ingestion.errors import HandlerTimedOut, MessageTooLarge
 from shared.ingestion.events.accounting import dead_letter
 from shared.ingestion.events.doubt import Evidence
 from shared.ingestion.failure_cause import FailureCause, Outages, classify, is_worth_retrying
-from shared.ingestion.model import DeadLetter, Effect, Event, FailureKind, Outcome, Stream
+from shared.ingestion.model import LONG_AGO, DeadLetter, Effect, Event, FailureKind, Outcome, Stream
 from shared.ingestion.ports import Handler
 from shared.values.concurrency import Retrying, TaskRunner
 

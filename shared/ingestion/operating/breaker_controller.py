@@ -13,14 +13,7 @@ from functools import partial
 from shared.ingestion.breaker.announcement import opening_news
 from shared.ingestion.breaker.approval import TokenRefused, issue, verify
 from shared.ingestion.breaker.failure_window import Tally
-from shared.ingestion.breaker.state import (
-    LONG_AGO,
-    Breaker,
-    BreakerMode,
-    BreakerTimes,
-    close,
-    isolate,
-)
+from shared.ingestion.breaker.state import Breaker, BreakerMode, BreakerTimes, close, isolate
 from shared.ingestion.errors import (
     DependencyDown,
     HubMissing,
@@ -30,7 +23,7 @@ from shared.ingestion.errors import (
     StoreUnavailable,
 )
 from shared.ingestion.events.survey import problem
-from shared.ingestion.model import Stream
+from shared.ingestion.model import LONG_AGO, Stream
 from shared.ingestion.ports import ConsumptionSwitch, HubReader
 from shared.ingestion.store.breakers import BreakerSnapshot, BreakerStore
 from shared.ingestion.store.events import EventStore

@@ -16,7 +16,7 @@ from functools import partial
 from typing import Any, Protocol
 
 from shared.ingestion.errors import HubUnavailable, IngestionError, RowChanged, StoreUnavailable
-from shared.ingestion.model import Ownership, OwnershipClaim
+from shared.ingestion.model import Ownership
 from shared.ingestion.ownership.load_balancing import (
     BalancingTimes,
     OwnershipView,
@@ -79,7 +79,7 @@ class Balancer:
         with suppress(RowChanged, StoreUnavailable):
             await self.store.write(release(lease))
 
-    async def _renew(self, renewal: OwnershipClaim, mine: dict[str, Ownership]) -> None:
+    async def _renew(self, renewal: Ownership, mine: dict[str, Ownership]) -> None:
         """Renew one row. After a lost reply the partition stays owned until its previous expiry."""
         try:
             mine[renewal.partition_id] = await self.store.write(renewal)
@@ -88,7 +88,7 @@ class Balancer:
         except StoreUnavailable:
             return
 
-    async def _claim(self, claim: OwnershipClaim, mine: dict[str, Ownership]) -> None:
+    async def _claim(self, claim: Ownership, mine: dict[str, Ownership]) -> None:
         """Claim one partition. After a lost reply, the next cycle finds the row."""
         try:
             committed = await self.epoch_of(claim.partition_id)

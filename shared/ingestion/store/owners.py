@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 
-from shared.ingestion.model import Ownership, OwnershipClaim
-from shared.ingestion.store.rows import OWNER, OwnerRow, Put, Row, RowEngine
+from shared.ingestion.model import Ownership
+from shared.ingestion.store.rows import OWNER, Put, Row, RowEngine
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,15 +29,13 @@ class OwnershipStore:
         page = await self._rows.read(OWNER, self._place)
         return OwnershipSnapshot(tuple(map(ownership, page.rows)), page.read_at)
 
-    async def write(self, claim: OwnershipClaim) -> Ownership:
+    async def write(self, claim: Ownership) -> Ownership:
         """Write the row as claimed, and return it with the store's time. Raises StoreUnavailable,
         and RowChanged, also if a repeated request wrote the claim, as the row then shows."""
-        row = OwnerRow(claim.partition_id, claim.owner, claim.epoch, claim.reason)
-        new = await self._rows.write(self._place, [Put(OWNER, row, claim.expected_version)])
+        new = await self._rows.write(self._place, [Put(OWNER, claim, claim.version)])
         assert new is not None
         return ownership(new)
 
 
-def ownership(row: Row[OwnerRow]) -> Ownership:
-    owner = row.value
-    return Ownership(owner.partition_id, owner.owner, owner.epoch, row.written_at, row.version)
+def ownership(row: Row[Ownership]) -> Ownership:
+    return replace(row.value, version=row.version, modified_at=row.written_at)

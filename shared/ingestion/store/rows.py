@@ -19,6 +19,7 @@ from shared.ingestion.model import (
     FailureKind,
     Gap,
     Mark,
+    Ownership,
 )
 
 V = TypeVar("V")
@@ -40,13 +41,6 @@ class QueuedMessage(NamedTuple):
     body: str = ""
     taken: int | None = None
     """How often it was taken over; None if never."""
-
-
-class OwnerRow(NamedTuple):
-    partition_id: str
-    owner: str
-    epoch: int
-    reason: str
 
 
 class BreakerRow(NamedTuple):
@@ -174,7 +168,13 @@ OUTBOX = Kind(
     ("taken",),
 )
 # Only the partition of an unreadable owner is not processed until an operator corrects the row.
-OWNER = Kind("owner", OwnerRow, _left_out("owner_unreadable"), ("partition_id",))
+OWNER = Kind(
+    "owner",
+    Ownership,
+    _left_out("owner_unreadable"),
+    ("partition_id",),
+    only=("partition_id", "owner", "epoch", "reason"),
+)
 BREAKER = Kind("state", BreakerRow, _unreadable_state)
 # A tally holds no more than the counts of one instance in ten seconds.
 TALLY = Kind(

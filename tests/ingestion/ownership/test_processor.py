@@ -19,7 +19,7 @@ from shared.ingestion.errors import (
     StreamRecreated,
 )
 from shared.ingestion.hub.client import KnownPartitions
-from shared.ingestion.model import Ownership, OwnershipClaim
+from shared.ingestion.model import Ownership
 from shared.ingestion.ownership.load_balancing import BalancingTimes
 from shared.ingestion.ownership.processor import Balancer, Processor, run_processor
 from shared.ingestion.store.owners import OwnershipSnapshot
@@ -40,7 +40,7 @@ class Owners(MemoryOwnershipStore):
             raise StoreUnavailable("no answer")
         return await super().owners()
 
-    async def write(self, claim: OwnershipClaim) -> Ownership:
+    async def write(self, claim: Ownership) -> Ownership:
         if self.down or self.read_only:
             raise StoreUnavailable("no answer")
         return await super().write(claim)
@@ -227,7 +227,7 @@ class NoWaiting(selectors.DefaultSelector):
 class SlowOwners(MemoryOwnershipStore):
     """Each write takes 0.3 seconds."""
 
-    async def write(self, claim: OwnershipClaim) -> Ownership:
+    async def write(self, claim: Ownership) -> Ownership:
         await asyncio.sleep(0.15)
         row = await super().write(claim)
         await asyncio.sleep(0.15)

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from shared.ingestion.model import Ownership, OwnershipClaim
+from shared.ingestion.model import Ownership
 from shared.ingestion.store.owners import OwnershipStore
 from tests.ingestion.conftest import wins
 
@@ -15,7 +15,7 @@ async def claim(
     owners: OwnershipStore, owner: str, epoch: int = 1, previous: Ownership | None = None
 ) -> Ownership:
     version = previous and previous.version
-    return await owners.write(OwnershipClaim("0", owner, epoch, version, "why"))
+    return await owners.write(Ownership("0", owner, epoch, version, "why"))
 
 
 async def only_owner(owners: OwnershipStore) -> Ownership:

@@ -14,9 +14,9 @@ from hypothesis.stateful import initialize, rule
 
 from local.twins.ingestion import MemoryBreakerStore, MemoryOwnershipStore
 from shared.ingestion.breaker.failure_window import TALLIES_KEPT, Tally
-from shared.ingestion.breaker.state import LONG_AGO, Breaker, BreakerMode, Probe
+from shared.ingestion.breaker.state import Breaker, BreakerMode, Probe
 from shared.ingestion.errors import RowChanged, StoreUnavailable
-from shared.ingestion.model import Ownership, OwnershipClaim
+from shared.ingestion.model import LONG_AGO, Ownership
 from shared.ingestion.store.breakers import BreakerSnapshot
 from shared.ingestion.store.owners import OwnershipSnapshot
 from tests.builders import NOW
@@ -127,7 +127,7 @@ class OwnersAndBreaker(StoreMachine):
     ) -> None:
         """Write a claim based on the current version or an older one. Its epoch may be lower."""
         version = self._version(partition, back)
-        call = _writing(version, OwnershipClaim(partition, owner, epoch, None, why))
+        call = _writing(version, Ownership(partition, owner, epoch, None, why))
         answer = self.step(call, _plain, fault)
         if answer is not None:
             assert self.is_now(answer.real.modified_at)
@@ -138,8 +138,8 @@ class OwnersAndBreaker(StoreMachine):
         self, partition: str, back: int, first: str, second: str, epoch: int
     ) -> None:
         version = self._version(partition, back)
-        ours = OwnershipClaim(partition, first, epoch, None, "race")
-        theirs = OwnershipClaim(partition, second, epoch, None, "race")
+        ours = Ownership(partition, first, epoch, None, "race")
+        theirs = Ownership(partition, second, epoch, None, "race")
         self.race(_writing(version, ours), _writing(version, theirs), _plain)
 
     # --- the breaker ---
@@ -221,11 +221,11 @@ def _by_partition(seen: OwnershipSnapshot) -> dict[str, Ownership]:
     return {row.partition_id: row for row in seen.rows}
 
 
-def _writing(version: Both[Any], claim: OwnershipClaim) -> SideCall:
+def _writing(version: Both[Any], claim: Ownership) -> SideCall:
     def write(side: Side) -> Any:
         current = version.of(side)
         return side.owners.write(
-            OwnershipClaim(claim.partition_id, claim.owner, claim.epoch, current, claim.reason)
+            Ownership(claim.partition_id, claim.owner, claim.epoch, current, claim.reason)
         )
 
     return write
