@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from types import MappingProxyType
 from typing import Any
@@ -119,6 +119,24 @@ class OutboxMessage:
     def __post_init__(self) -> None:
         _check_text(self.message_id)
         _check_text(self.body)
+
+
+@dataclass(frozen=True, slots=True)
+class StoredMessage:
+    """A message in the outbox, which an event has at this position. ``taken`` is how often it was
+    taken over from another process, ``waited`` the time since then, or since it was committed."""
+
+    sequence: int
+    position: int
+    message_id: str
+    body: str
+    taken: int = 0
+    waited: timedelta = field(default=timedelta(0), compare=False)
+    version: Any = field(default=None, compare=False)
+
+    @property
+    def message(self) -> OutboxMessage:
+        return OutboxMessage(self.message_id, self.body)
 
 
 @dataclass(frozen=True, slots=True)

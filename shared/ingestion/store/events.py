@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -15,7 +15,7 @@ from shared.ingestion.model import (
     Effect,
     Gap,
     Mark,
-    OutboxMessage,
+    StoredMessage,
     Stream,
     set_aside_among,
 )
@@ -30,7 +30,6 @@ from shared.ingestion.store.rows import (
     CommitLimits,
     Insert,
     Put,
-    QueuedMessage,
     Remove,
     Row,
     RowEngine,
@@ -53,19 +52,6 @@ class StoredCheckpoint:
     checkpoint: Checkpoint | None
     read_at: datetime
     version: Any = None
-
-
-@dataclass(frozen=True, slots=True)
-class StoredMessage:
-    """A message that has not been sent yet. ``waited`` is the time since it was committed or last
-    taken over, by the store's clock; ``taken`` is how often that was."""
-
-    message: OutboxMessage
-    key: Any
-    sequence: int
-    taken: int = 0
-    waited: timedelta = field(default=timedelta(0), compare=False)
-    version: Any = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,14 +106,7 @@ class EventStore:
         """The messages that have not been sent yet, in the order of their events."""
         page = await self._rows.read(OUTBOX, stream.place, limit=limit)
         return [
-            StoredMessage(
-                OutboxMessage(row.value.message_id, row.value.body),
-                (row.value.sequence, row.value.position),
-                row.value.sequence,
-                row.value.taken or 0,
-                page.read_at - row.written_at,
-                row.version,
-            )
+            replace(row.value, waited=page.read_at - row.written_at, version=row.version)
             for row in page.rows
         ]
 
@@ -135,14 +114,14 @@ class EventStore:
         """Take over up to 100 messages, all or none, from another process. Raises RowChanged if one
         was taken over or sent since it was read, perhaps by a repeated request."""
         writes = [
-            Put(OUTBOX, _queued(each, each.taken + 1), each.version, ("taken",))
+            Put(OUTBOX, replace(each, taken=each.taken + 1), each.version, ("taken",))
             for each in messages
         ]
         await self._write(stream, writes)
 
     async def sent(self, stream: Stream, messages: Sequence[StoredMessage]) -> None:
         """Delete messages that were sent, also if some are deleted already or given twice."""
-        await self._rows.delete(OUTBOX, stream.place, [_queued(each) for each in messages])
+        await self._rows.delete(OUTBOX, stream.place, messages)
 
     async def mark_at_work(self, stream: Stream) -> None:
         """Record that a process is working on the stream now."""
@@ -252,18 +231,13 @@ def commit_writes(commit: Commit, version: Any) -> list[Write]:
 def effect_writes(effects: Sequence[Effect]) -> list[Write]:
     """One row for each value, and one for each message."""
     messages = [
-        QueuedMessage(each.sequence, position, message.message_id, message.body)
+        StoredMessage(each.sequence, position, message.message_id, message.body)
         for each in effects
         if each.messages
         for position, message in enumerate(each.messages)
     ]
     values = [each for each in effects if each.value is not None]
     return [Insert(EFFECT, values), Insert(OUTBOX, messages)]
-
-
-def _queued(stored: StoredMessage, taken: int | None = None) -> QueuedMessage:
-    sequence, position = stored.key
-    return QueuedMessage(sequence, position, stored.message.message_id, stored.message.body, taken)
 
 
 def _letters(stream: Stream, rows: Sequence[Row[DeadLetter]]) -> list[StoredDeadLetter]:

@@ -20,6 +20,7 @@ from shared.ingestion.model import (
     Gap,
     Mark,
     Ownership,
+    StoredMessage,
 )
 
 V = TypeVar("V")
@@ -32,15 +33,6 @@ log = logging.getLogger(__name__)
 
 class Working(NamedTuple):
     """The time of its row is when an instance last worked on the stream."""
-
-
-class QueuedMessage(NamedTuple):
-    sequence: int
-    position: int
-    message_id: str = ""
-    body: str = ""
-    taken: int | None = None
-    """How often it was taken over; None if never."""
 
 
 class BreakerRow(NamedTuple):
@@ -157,7 +149,7 @@ GAP = Kind("gap", Gap, _unreadable_gap, ("first",), since="found_at")
 MARK = Kind("mark", Mark, _refusing("delete the row: old effects are then removed later"), ("at",))
 OUTBOX = Kind(
     "outbox",
-    QueuedMessage,
+    StoredMessage,
     # Later messages are still sent.
     _left_out(
         "message_unreadable",
@@ -166,6 +158,7 @@ OUTBOX = Kind(
     ),
     ("sequence", "position"),
     ("taken",),
+    only=("sequence", "position", "message_id", "body", "taken"),
 )
 # Only the partition of an unreadable owner is not processed until an operator corrects the row.
 OWNER = Kind(

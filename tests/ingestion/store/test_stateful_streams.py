@@ -37,10 +37,11 @@ from shared.ingestion.model import (
     Gap,
     Mark,
     OutboxMessage,
+    StoredMessage,
     Stream,
     message_id,
 )
-from shared.ingestion.store.events import StoredCheckpoint, StoredDeadLetter, StoredMessage
+from shared.ingestion.store.events import StoredCheckpoint, StoredDeadLetter
 from shared.ingestion.store.rows import CommitLimits
 from tests.builders import NOW
 from tests.ingestion.commits import checkpoint, event, gap, letter
