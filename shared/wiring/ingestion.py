@@ -28,7 +28,7 @@ from shared.ingestion.events.process_batch import Consumer
 from shared.ingestion.events.retention import EffectRetention
 from shared.ingestion.events.tail import TailWatch
 from shared.ingestion.events.trigger_batch import parse_batch
-from shared.ingestion.model import Stream
+from shared.ingestion.model import OutboxMessage, Stream
 from shared.ingestion.operating import check_hub
 from shared.ingestion.operating.breaker_controller import BreakerController
 from shared.ingestion.ports import (
@@ -37,15 +37,12 @@ from shared.ingestion.ports import (
     HubReader,
     NoSwitch,
     PartitionReceiver,
-    SendDeadLetters,
     SendMessages,
 )
-from shared.ingestion.store.events import StoredDeadLetter
 from shared.settings.connections import account_of
 from shared.values.concurrency import heartbeat_every, task_runner
+from shared.values.messages import MessageSender
 from shared.values.redaction import redacting_call
-from shared.web.dead_letters_http import DeadLetterService
-from shared.wiring.dead_letter_queue import send_dead_letters
 from shared.wiring.ingestion_stores import BREAKER, IngestionStores
 
 QUEUE = "metrics"
@@ -176,28 +173,19 @@ class IngestionParts(IngestionStores):
     @property
     def redriver(self) -> Redriver:
         outages = self._app.checked.outages
-        return Redriver(self.store, self.hub, self._guarded, self._app.retry, outages)
+        retry = self._app.retry
 
-    @property
-    def dead_letter_service(self) -> DeadLetterService:
-        """The service behind the HTTP endpoints of the dead letters."""
-        return DeadLetterService(self.store, self.hub, self.redriver, self.send_redriven)
+        async def send(messages: Sequence[OutboxMessage]) -> None:
+            await self.send(messages)  # the client is opened only if a message is sent
 
-    async def send_redriven(self, letters: Sequence[StoredDeadLetter]) -> None:
-        """Send the messages that redriven dead letters left in the outbox. No other process
-        does."""
-        for stream in {stored.stream for stored in letters}:
-            numbers = [stored.letter.sequence for stored in letters if stored.stream == stream]
-            leases = outbox.OutboxLeases(dict.fromkeys(numbers, 0))
-            await outbox.send_messages(stream, self.store, self.send, leases)
+        return Redriver(self.store, self.hub, self._guarded, retry, outages, send)
 
-    def dead_letter_queue(self, connection: str, queue: str) -> SendDeadLetters:
-        """Sends dead letters to a Service Bus queue."""
+    def dead_letter_queue(self, connection: str, queue: str) -> MessageSender:
+        """A sender to a Service Bus queue."""
         from shared.wiring.batch_sender import batch_sender  # noqa: PLC0415  heavy to import
 
         service_bus = self._app.settings.service_bus(connection)
-        sender = self._app.open(batch_sender, service_bus, queue, self._app.now)
-        return partial(send_dead_letters, sender)
+        return self._app.open(batch_sender, service_bus, queue, self._app.now)
 
     # --- the circuit breaker ------------------------------------------------------------------
 
