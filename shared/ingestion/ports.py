@@ -82,19 +82,5 @@ have been sent; receivers recognize repetitions by their ids."""
 # --- the breaker ---
 
 
-class ConsumptionSwitch(Protocol):
-    """Starts and stops the delivery of events by the Functions host."""
-
-    async def turn(self, *, on: bool) -> None:
-        """Raises DependencyDown if it is unknown whether the change was made."""
-        ...
-
-
-class NoSwitch:
-    """Leaves delivery on. The breaker holds the events that are delivered."""
-
-    async def turn(self, *, on: bool) -> None: ...
-
-
 Announce = Callable[[Breaker], Awaitable[None]]
 """Announces the opening of a breaker at least once; its epoch tells repetitions. Raises NotSent."""

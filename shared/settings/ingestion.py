@@ -62,10 +62,6 @@ def _approval_keys(raw: RawValue) -> tuple[str, ...]:
 
 
 # fmt: off
-AppId = Annotated[str, matching(
-    r"(?i:/subscriptions/[^/\s]+/resourceGroups/[^/\s]+/providers/Microsoft\.Web/sites/[^/\s]+)",
-    "must be a resource ID such as "
-    "/subscriptions/…/resourceGroups/…/providers/Microsoft.Web/sites/my-app")]
 ClassName = Annotated[str, matching(r"[^\W\d]\w*(\.[^\W\d]\w*)+",
     "must be a module and a class with dots between them, such as my_handler.GatewayGone")]
 DatabaseUrl = Annotated[str, matching(
@@ -132,10 +128,6 @@ class BreakerSettings(SettingsModel):
         "the newest first; empty: no links are sent", APPROVAL, parse=_approval_keys, secret=True)
     approval_valid_for: Annotated[timedelta, Bounds(0.01, 720)] = setting("BreakerApprovalHours",
         "hours", 24, "how long a link is valid", APPROVAL)
-    disables_app: AppId = setting("BreakerDisablesApp", "resource ID", "",
-        "resource ID of this Function App; if set, the breaker also disables `metric_ingest` by an "
-        "app setting when it opens; see "
-        "[the breaker](event-hub-operations.md#the-circuit-breaker-opened)")
 
 
 @dataclass(frozen=True)

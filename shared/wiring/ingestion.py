@@ -32,10 +32,8 @@ from shared.ingestion.model import OutboxMessage, Stream
 from shared.ingestion.operating import check_hub
 from shared.ingestion.operating.breaker_controller import BreakerController
 from shared.ingestion.ports import (
-    ConsumptionSwitch,
     Handler,
     HubReader,
-    NoSwitch,
     PartitionReceiver,
     SendMessages,
 )
@@ -211,7 +209,6 @@ class IngestionParts(IngestionStores):
             breakers=self.breaker_store,
             store=self.store,
             hub=self.hub,
-            switch=self.switch,
             stream_of=self.stream,
             keys=[each.encode() for each in breaker.approval_keys],
             valid_for=breaker.approval_valid_for,
@@ -229,16 +226,6 @@ class IngestionParts(IngestionStores):
             host = urlsplit(storage.table_url).hostname or ""
             store = account_of(storage) or host.partition(".")[0]
         return deployment_of(hub.namespace, hub.hub, self.settings.consumer_group, store)
-
-    @cached_property
-    def switch(self) -> ConsumptionSwitch:
-        app = self.settings.breaker.disables_app
-        if not app:
-            return NoSwitch()
-        from shared.ingestion.hub.consumption_switch import AppSettingSwitch  # noqa: PLC0415  heavy
-
-        endpoint, budget = self._app.settings.arm_endpoint, self._app.arm_budget
-        return self._app.open(AppSettingSwitch, app, BREAKER, endpoint, budget)
 
 
 def subscriptions_of(resources: Iterable[Resource]) -> MetricSubscriptions:

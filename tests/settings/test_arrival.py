@@ -40,7 +40,6 @@ from shared.azure import telemetry as export
 from shared.azure.queues import StorageQueueSender
 from shared.ingestion.events.handling import Handling
 from shared.ingestion.hub.client import EventHubReader
-from shared.ingestion.hub.consumption_switch import AppSettingSwitch
 from shared.ingestion.hub.receiver import EventHubReceiver
 from shared.ingestion.model import Stream
 from shared.ingestion.operating import check_hub
@@ -71,7 +70,6 @@ OTHER_ID = f"{'1' * 8}{'-1111' * 3}-{'1' * 12}"
 NAMESPACE_ID = (
     f"/subscriptions/{OTHER_ID}/resourceGroups/group/providers/Microsoft.ServiceBus/namespaces/bus"
 )
-FUNCTION_APP = "/subscriptions/s/resourceGroups/g/providers/Microsoft.Web/sites/my-app"
 STREAM = Stream("shop.servicebus.windows.net", "metrics", "$Default", "0")
 HOOK, INSIGHTS = "https://hook.example/x", "InstrumentationKey=i"
 COLLECTOR = "http://collector:4318"
@@ -354,14 +352,13 @@ ROWS = {
     "FailureHoldSeconds": Row("77", 77, "scaling.timing.failure_hold_seconds"),
     "ArmEndpoint": Row(
         "https://arm.example/",
-        ["https://arm.example"] * 4,
+        ["https://arm.example"] * 3,
         lambda app: [
             control(app).arm_endpoint,
             given(ArmPermissions, lambda: app.scaling.permissions)["endpoint"],
             given(AzurePlatformMetrics, lambda: app.scaling.platform_metrics)["arm_endpoint"],
-            given(AppSettingSwitch, lambda: app.ingestion.switch)["endpoint"],
         ],
-        {"ServiceBusNamespaceIds": NAMESPACE_ID, "BreakerDisablesApp": FUNCTION_APP},
+        {"ServiceBusNamespaceIds": NAMESPACE_ID},
     ),
     "ArmTimeoutSeconds": Row("77", 77, lambda app: control(app).arm_timeout_seconds),
     # --- notifications and telemetry ---
@@ -479,11 +476,6 @@ ROWS = {
         lambda app: list(app.ingestion.breaker_controller.keys),
     ),
     "BreakerApprovalHours": Row("77", HOURS_77, "ingestion.breaker_controller.valid_for"),
-    "BreakerDisablesApp": Row(
-        FUNCTION_APP,
-        [FUNCTION_APP, "metric_ingest"],
-        lambda app: list(given(AppSettingSwitch, lambda: app.ingestion.switch).values())[1:3],
-    ),
     # --- data sets ---
     "ProcessingPeriodHours": Row(
         "6", Period(timedelta(hours=6), timedelta(hours=1), timedelta(hours=12)), period
@@ -793,12 +785,11 @@ async def test_each_client_of_resource_manager_asks_for_a_token_of_its_own_cloud
         "autoscaling.plans.app_service",
         "azure.arm",
         "azure.service_bus",
-        "ingestion.hub.consumption_switch",
     )
     for module in modules:
         monkeypatch.setattr(f"shared.{module}.credential_for", lambda *_arguments: Credential())
     cloud = "https://management.chinacloudapi.cn"
-    also = {"ServiceBusNamespaceIds": NAMESPACE_ID, "BreakerDisablesApp": FUNCTION_APP}
+    also = {"ServiceBusNamespaceIds": NAMESPACE_ID}
     also |= {"ServiceBusCountsFrom": "resource-manager"}
     async with App({**EVERYTHING, **also, "ArmEndpoint": cloud}) as app:
         with pytest.raises(Asked):

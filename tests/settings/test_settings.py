@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
@@ -374,7 +373,6 @@ def test_a_value_that_cannot_be_parsed_is_replaced_by_its_default_in_comparisons
         ({"DeploymentName": "a b"}, "DeploymentName = 'a b': must be letters, digits and .-_"),
         ({"BreakerApprovalKey": "hunter2"}, "BreakerApprovalKey: must have 32 or more random"),
         ({"IngestionDatabaseUrl": "hunter2"}, "IngestionDatabaseUrl: must be a URL such as"),
-        ({"BreakerDisablesApp": "my-app"}, "BreakerDisablesApp = 'my-app': must be a resource ID"),
     ],
 )
 def test_a_problem_names_the_wrong_part_of_the_value_and_its_bound_but_no_secret(
@@ -383,12 +381,6 @@ def test_a_problem_names_the_wrong_part_of_the_value_and_its_bound_but_no_secret
     (reported,) = settings.parse(environ)[1]
     assert reported.startswith(problem)
     assert "hunter2" not in reported
-
-
-@pytest.mark.parametrize("change", [str, str.lower, str.upper])
-def test_a_resource_id_is_accepted_as_each_service_writes_it(change: Callable[[str], str]) -> None:
-    app = change("/subscriptions/s/resourceGroups/g/providers/Microsoft.Web/sites/my-app")
-    assert settings.load({"BreakerDisablesApp": app}).ingestion.breaker.disables_app == app
 
 
 def test_the_hub_is_the_one_that_the_connection_string_names_if_it_names_one() -> None:

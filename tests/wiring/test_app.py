@@ -21,7 +21,7 @@ from shared.wiring.app import App
 from tests.bindings.test_ingestion_functions import ENVIRON, HUB
 from tests.builders import NOW, read
 from tests.ingestion.commits import commit
-from tests.settings.test_arrival import FUNCTION_APP, NAMESPACE_ID
+from tests.settings.test_arrival import NAMESPACE_ID
 
 BUS = "Endpoint=sb://unused;SharedAccessKeyName=n;SharedAccessKey=a"
 
@@ -102,7 +102,6 @@ async def test_all_clients_of_resource_manager_share_one_budget(
     also = {
         "ServiceBusNamespaceIds": NAMESPACE_ID,
         "ServiceBusCountsFrom": "resource-manager",
-        "BreakerDisablesApp": FUNCTION_APP,
     }
     async with App({**ENVIRON, **also}) as app:
         (resource,) = app.resources.values()
@@ -114,7 +113,6 @@ async def test_all_clients_of_resource_manager_share_one_budget(
             control._client(resource.target),
             app.scaling.permissions,
             reader._bus_reader(app.scaling._bus(source.connection)),
-            app.ingestion.switch,
             platform._client(""),
         ]
         assert policies == [app.arm_budget] * len(parts)

@@ -16,7 +16,6 @@ from shared.ingestion.errors import HubMissing, HubUnavailable, RowUnreadable
 from shared.ingestion.model import HubState, Stream
 from shared.ingestion.operating.breaker_controller import Backlog, BreakerController
 from shared.ingestion.operating.event_news import of_hub
-from shared.ingestion.ports import NoSwitch
 from shared.ingestion.store.events import StoredCheckpoint
 from shared.notifications.ports import Observed
 from tests.builders import NOW
@@ -71,7 +70,6 @@ async def backlogs(
         MemoryBreakerStore(lambda: NOW),
         store,
         hub,
-        NoSwitch(),
         stream_of,
         [],
         HOUR,
