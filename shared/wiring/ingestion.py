@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
 from secrets import token_hex
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from shared.autoscaling.policy import Resource
@@ -22,13 +22,13 @@ from shared.ingestion.decoding.readings import MetricSubscriptions, SubscribedMe
 from shared.ingestion.events import ingest, outbox
 from shared.ingestion.events.accounting import Writer
 from shared.ingestion.events.breaker_client import BreakerClient
-from shared.ingestion.events.handling import limited
+from shared.ingestion.events.handling import Handling, limited
 from shared.ingestion.events.ingest import BEAT_SECONDS, PartitionPipeline
 from shared.ingestion.events.process_batch import Consumer
 from shared.ingestion.events.retention import EffectRetention
 from shared.ingestion.events.tail import TailWatch
 from shared.ingestion.events.trigger_batch import parse_batch
-from shared.ingestion.model import OutboxMessage, Stream
+from shared.ingestion.model import OutboxMessage, Stream, in_one_case
 from shared.ingestion.operating import check_hub
 from shared.ingestion.operating.breaker_controller import BreakerController
 from shared.ingestion.ports import (
@@ -37,13 +37,23 @@ from shared.ingestion.ports import (
     PartitionReceiver,
     SendMessages,
 )
-from shared.settings.connections import account_of
+from shared.ingestion.store.breakers import BreakerStore
+from shared.ingestion.store.events import EventStore
+from shared.ingestion.store.owners import OwnershipStore
+from shared.ingestion.store.rows import RowEngine
+from shared.settings.connections import EventHubConnection, account_of
+from shared.settings.ingestion import IngestionSettings
 from shared.values.concurrency import heartbeat_every, task_runner
 from shared.values.messages import MessageSender
 from shared.values.redaction import redacting_call
-from shared.wiring.ingestion_stores import BREAKER, IngestionStores
+from shared.wiring.parts import Parts
+
+if TYPE_CHECKING:
+    from shared.ingestion.store.sql_engine import Sql
 
 QUEUE = "metrics"
+BREAKER = "metric_ingest"
+"""The name of the event hub's circuit breaker, after the function that it protects."""
 CONCURRENT_KEYS_MAX = 16
 """The number of partition keys of a batch whose events are processed concurrently."""
 BATCH_SECONDS_MAX = 240
@@ -52,7 +62,7 @@ TRIGGER_CALL_SECONDS_MAX = 200
 CONCURRENT_TAILS_MAX = 4
 
 
-class IngestionParts(IngestionStores):
+class IngestionParts(Parts):
     async def process(self, bodies: Sequence[bytes], metadata: Any) -> None:
         batch = parse_batch(bodies, metadata)
         await ingest.ingest_batch(batch.events, self.pipeline(batch.partition_id))
@@ -165,6 +175,70 @@ class IngestionParts(IngestionStores):
         from shared.ingestion.hub.client import send_event  # noqa: PLC0415  heavy to import
 
         await send_event(self.connection, body)
+
+    # --- stores -------------------------------------------------------------------------------
+
+    @property
+    def settings(self) -> IngestionSettings:
+        return self._app.settings.ingestion
+
+    @property
+    def connection(self) -> EventHubConnection:
+        hub = self.settings.hub
+        assert hub is not None, "the functions are registered only if the hub is set"
+        return hub
+
+    @property
+    def group(self) -> tuple[str, str, str]:
+        """The names of the namespace, the hub and the consumer group, by which rows are stored: in
+        one case, because Azure compares them without."""
+        hub, group = self.connection, self.settings.consumer_group
+        return in_one_case(hub.namespace), in_one_case(hub.hub), in_one_case(group)
+
+    @cached_property
+    def handling(self) -> Handling | None:
+        """The user's own handler and tables, if ``IngestionHandler`` names them."""
+        return self._app.checked.handling
+
+    @cached_property
+    def rows(self) -> RowEngine:
+        if self.settings.database_url:
+            from shared.ingestion.store.sql import SqlRows  # noqa: PLC0415  heavy to import
+
+            return SqlRows(self.database)
+        from shared.ingestion.store.tables import TableRows  # noqa: PLC0415  heavy to import
+
+        return self._app.open(TableRows, self._app.storage)
+
+    @cached_property
+    def store(self) -> EventStore:
+        """Checkpoints and outcomes of events. Its commits also write the user's own tables."""
+        write_in_transaction = self.handling.write_in_transaction if self.handling else None
+        return EventStore(self.rows, write_in_transaction, self._app.meter)
+
+    @cached_property
+    def store_alone(self) -> EventStore:
+        """The same without the user's tables, which replays must not change."""
+        return EventStore(self.rows)
+
+    @cached_property
+    def breaker_store(self) -> BreakerStore:
+        return BreakerStore(self.rows, BREAKER, self._app.meter)
+
+    @cached_property
+    def owners(self) -> OwnershipStore:
+        """Which processor owns which partition, outside the Functions trigger."""
+        return OwnershipStore(self.rows, *self.group)
+
+    @cached_property
+    def database(self) -> Sql:
+        """The connection pool that all stores share."""
+        from shared.ingestion.store.sql_engine import Sql  # noqa: PLC0415  heavy to import
+        from shared.ingestion.store.sql_schema import metadata  # noqa: PLC0415  heavy to import
+
+        tables = self.handling.tables if self.handling else None
+        own = [] if tables is None else [tables]
+        return self._app.open(Sql, self.settings.database_url, metadata, *own)
 
     # --- dead letters -------------------------------------------------------------------------
 

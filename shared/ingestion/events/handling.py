@@ -15,7 +15,6 @@ from typing import Any, cast
 
 from shared.ingestion.errors import HandlerTimedOut, MessageTooLarge
 from shared.ingestion.events.accounting import dead_letter
-from shared.ingestion.events.doubt import Evidence
 from shared.ingestion.failure_cause import FailureCause, Outages, classify, is_worth_retrying
 from shared.ingestion.model import LONG_AGO, DeadLetter, Effect, Event, FailureKind, Outcome, Stream
 from shared.ingestion.ports import Handler
@@ -23,6 +22,9 @@ from shared.values.concurrency import Retrying, TaskRunner
 
 HANGING_MAX = 3
 """After so many calls of a batch have taken too long, no further event of it is started."""
+
+PROBES_MAX = 3
+"""After an event in doubt has failed so many probes, it is at fault if no other event fails."""
 
 HandlerOf = Callable[[Stream], Handler]
 """Creates the handler for the events of one partition."""
@@ -79,6 +81,56 @@ def limited(handle: Handler, seconds: float) -> Handler:
             raise HandlerTimedOut(f"the call took longer than {seconds:g} s") from error
 
     return handle_in_time
+
+
+# --- events in doubt --------------------------------------------------------------------------
+#
+# An event that failed for an unknown reason may be at fault, or a dependency may be down. It is at
+# fault if it fails, another call succeeds, and it fails again. Until then it holds its partition.
+
+
+@dataclass(frozen=True, slots=True)
+class Doubt:
+    """An event, the store's time of its first failure, and how many probes it has failed."""
+
+    sequence: int
+    since: datetime
+    probes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """What shows that an event is at fault if it fails again: ``succeeded`` counts this process's
+    successful calls, some call succeeded after ``at_fault`` failed, and ``last_probe`` is at fault
+    unless others fail too and none succeeds."""
+
+    succeeded: Callable[[], int]
+    at_fault: int | None = None
+    last_probe: int | None = None
+
+
+def doubted(doubt: Doubt | None, sequence: int, since: datetime, *, probing: bool) -> Doubt:
+    """The doubt after another failure of the event that holds the partition."""
+    if doubt is None or doubt.sequence != sequence:
+        doubt = Doubt(sequence, since)
+    return Doubt(sequence, doubt.since, doubt.probes + probing)
+
+
+def evidence(
+    doubt: Doubt | None, succeeded: Callable[[], int], *, others_succeeded: bool, probing: bool
+) -> Evidence:
+    """What is known before an event in doubt is tried again."""
+    if doubt is None:
+        return Evidence(succeeded)
+    is_last = probing and doubt.probes + 1 >= PROBES_MAX
+    return Evidence(
+        succeeded,
+        doubt.sequence if others_succeeded else None,
+        doubt.sequence if is_last else None,
+    )
+
+
+# --- a batch ----------------------------------------------------------------------------------
 
 
 @dataclass(slots=True)

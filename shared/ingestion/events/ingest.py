@@ -14,7 +14,7 @@ from operator import attrgetter
 from shared.ingestion.errors import BadEvent, BreakerOpen, Fenced, OutOfTime, StoreUnavailable
 from shared.ingestion.events import outbox, process_batch
 from shared.ingestion.events.breaker_client import BreakerClient
-from shared.ingestion.events.doubt import Evidence, doubted, evidence
+from shared.ingestion.events.handling import Evidence, doubted, evidence
 from shared.ingestion.events.process_batch import Consumer, Report
 from shared.ingestion.model import LONG_AGO, Effect, Event
 from shared.ingestion.ports import Handler, SendMessages

@@ -22,8 +22,7 @@ from shared.ingestion.errors import (
     StoreUnavailable,
 )
 from shared.ingestion.events.accounting import Writer, dead_letter, plan_commits
-from shared.ingestion.events.doubt import Doubt, Evidence
-from shared.ingestion.events.handling import BatchHandling
+from shared.ingestion.events.handling import BatchHandling, Doubt, Evidence
 from shared.ingestion.events.outbox import OutboxLeases
 from shared.ingestion.events.survey import (
     beginning,
