@@ -17,7 +17,6 @@ from shared.ingestion.model import Event, Ownership
 from shared.ingestion.ownership.load_balancing import BalancingTimes
 from shared.ingestion.ownership.processor import (
     BackgroundTask,
-    Balancer,
     Processor,
     processor_name,
     run_periodically,
@@ -54,18 +53,16 @@ class Runner:
         )
         times = balancing.part(BalancingTimes)
         self.processor = Processor(
-            Balancer(
-                self.name,
-                ingestion.owners,
-                KnownPartitions(ingestion.hub, times.hub_timeout_seconds),
-                self._committed_epoch,
-                times,
-            ),
+            self.name,
+            ingestion.owners,
+            KnownPartitions(ingestion.hub, times.hub_timeout_seconds),
+            self._committed_epoch,
             lambda lease: self._start(reader, lease),
             time.monotonic,
-            self._log_reason,
-            self._balancing_failed,
-            self._given_up,
+            times,
+            on_plan=self._log_reason,
+            on_failure=self._balancing_failed,
+            on_release=self._given_up,
         )
         self._reason = ""
         self._failures = RepeatedFailures()

@@ -216,7 +216,7 @@ def destinations(app: App) -> Any:
 
 
 def reader(app: App) -> object:
-    return runner.Runner(app).processor.balancer.times
+    return runner.Runner(app).processor.times
 
 
 async def cycle(app: App) -> object:
@@ -764,10 +764,9 @@ class Asked(Exception):
         lambda app: app.scaling.platform_metrics.read(
             [s for s in of(app).metrics.values() if s.series]
         ),
-        lambda app: app.ingestion.switch.turn(on=False),
         lambda app: app.scaling.reader.message_count(ServiceBusQueue("work")),
     ],
-    ids=["read", "change", "permissions", "metrics", "switch", "counts"],
+    ids=["read", "change", "permissions", "metrics", "counts"],
 )
 async def test_each_client_of_resource_manager_asks_for_a_token_of_its_own_cloud(
     use: Callable[[App], Awaitable[object]], monkeypatch: pytest.MonkeyPatch

@@ -53,7 +53,7 @@ from shared.ingestion.model import (
     message_id,
 )
 from shared.ingestion.ownership.load_balancing import BalancingTimes
-from shared.ingestion.ownership.processor import Balancer, Processor
+from shared.ingestion.ownership.processor import Processor
 from shared.ingestion.ownership.read_partition import PartitionReader
 from shared.ingestion.store.events import StoredCheckpoint
 from shared.ingestion.store.owners import OwnershipSnapshot, OwnershipStore
@@ -477,16 +477,14 @@ class World:
             lambda _lease, _error: None,
         )
         return Processor(
-            Balancer(
-                instance.name,
-                OwnersAsReached(self, instance),
-                self.hub,
-                self._committed_epoch,
-                TIMES,
-                run_tasks=interleaved(self.random, LANES_MAX),
-            ),
+            instance.name,
+            OwnersAsReached(self, instance),
+            self.hub,
+            self._committed_epoch,
             lambda lease: SimulatedReading(self, instance, lease, reader.read(lease)),
             lambda: (self.now + instance.skew).timestamp(),  # noqa: PLW0108 - at each call
+            TIMES,
+            run_tasks=interleaved(self.random, LANES_MAX),
         )
 
     async def _committed_epoch(self, partition_id: str) -> int:
