@@ -107,7 +107,6 @@ class IngestionParts(Parts):
             retry=self._app.retry,
             run_tasks=task_runner(CONCURRENT_KEYS_MAX),
             new_txid=partial(token_hex, 16),
-            outages=self._app.checked.outages,
         )
         beat = heartbeat_every(BEAT_SECONDS)
         return PartitionPipeline(consumer, self.breaker_client, self.send, time.monotonic, beat)
@@ -244,13 +243,12 @@ class IngestionParts(Parts):
 
     @property
     def redriver(self) -> Redriver:
-        outages = self._app.checked.outages
         retry = self._app.retry
 
         async def send(messages: Sequence[OutboxMessage]) -> None:
             await self.send(messages)  # the client is opened only if a message is sent
 
-        return Redriver(self.store, self.hub, self._guarded, retry, outages, send)
+        return Redriver(self.store, self.hub, self._guarded, retry, send)
 
     def dead_letter_queue(self, connection: str, queue: str) -> MessageSender:
         """A sender to a Service Bus queue."""

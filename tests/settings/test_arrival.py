@@ -79,10 +79,6 @@ HANDLING = Handling(lambda _stream: Mock(), tables=MetaData())
 STORAGE_OF = "AccountName=mine;AccountKey=YQ==;EndpointSuffix=x.example"
 
 
-class Gone(Exception):
-    """An outage that the setting OutageErrors names."""
-
-
 class Arguments(dict[str, Any]):
     """The arguments of the last call, by name. ``calls`` has those of all calls."""
 
@@ -447,11 +443,6 @@ ROWS = {
             given(ingestion, act, "limited")["seconds"]
             for act in (lambda: pipeline(app), lambda: app.ingestion.redriver.handler_of(STREAM))
         ],
-    ),
-    "OutageErrors": Row(
-        f"{__name__}.Gone",
-        [(Gone,)] * 2,
-        lambda app: [pipeline(app).consumer.outages, app.ingestion.redriver.outages],
     ),
     "EffectsKeptDays": Row("77", timedelta(days=77), "ingestion.effect_retention.keep"),
     "BreakerFailures": Row("77", 77, lambda app: rule(app).failures_max),

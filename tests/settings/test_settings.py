@@ -323,11 +323,6 @@ def test_a_value_that_cannot_be_parsed_is_replaced_by_its_default_in_comparisons
             "OwnershipExpireSeconds = 15: must be more than OwnershipRenewSeconds + "
             "BalancingSeconds = 15, so that an owner can renew in time",
         ),
-        (
-            {"OutageErrors": "my.Gone, gone"},
-            "OutageErrors = 'gone': must be a module and a class with dots between them, such as "
-            "my_handler.GatewayGone",
-        ),
         ({"IngestionHandler": "one"}, "IngestionHandler = 'one': must be a name such as my_events"),
         ({"Notifications": "scaled, x"}, "Notifications = 'x': must be one of scaled, scaling.ref"),
         ({"ProcessingPeriodHours": "24,x"}, "ProcessingPeriodHours = 'x': must be a number"),

@@ -18,7 +18,7 @@ from shared.ingestion.errors import (
     StoreUnavailable,
 )
 from shared.ingestion.events.outbox import OutboxLeases, send_messages
-from shared.ingestion.failure_cause import Outages, classify, is_worth_retrying
+from shared.ingestion.failure_cause import classify, is_worth_retrying
 from shared.ingestion.model import Effect, Stream
 from shared.ingestion.ports import Handler, HubReader, SendMessages
 from shared.ingestion.store.events import EventStore, StoredDeadLetter
@@ -53,7 +53,6 @@ class Redriver:
     hub: HubReader
     handler_of: Callable[[Stream], Handler]
     retry: Retrying
-    outages: Outages = ()
     send: SendMessages | None = None
 
     async def redrive(self, letters: Sequence[StoredDeadLetter]) -> DeadLetterResult:
@@ -79,7 +78,7 @@ class Redriver:
         except (NotFound, AccountingBroken) as error:
             outcome.failed.append((stored, str(error)))
         except Exception as error:
-            if classify(error, self.outages).holds_partition:
+            if classify(error).holds_partition:
                 raise
             outcome.failed.append((stored, f"{type(error).__name__}: {error}"))
         else:
@@ -90,9 +89,7 @@ class Redriver:
         if event.unreadable:
             raise BadEvent(event.unreadable)
         handle = self.handler_of(stored.stream)
-        return await self.retry(
-            lambda: handle(event), lambda error: is_worth_retrying(error, self.outages)
-        )
+        return await self.retry(lambda: handle(event), is_worth_retrying)
 
 
 @redacting_call

@@ -15,7 +15,7 @@ from typing import Any, cast
 
 from shared.ingestion.errors import HandlerTimedOut, MessageTooLarge
 from shared.ingestion.events.accounting import dead_letter
-from shared.ingestion.failure_cause import FailureCause, Outages, classify, is_worth_retrying
+from shared.ingestion.failure_cause import FailureCause, classify, is_worth_retrying
 from shared.ingestion.model import LONG_AGO, DeadLetter, Effect, Event, FailureKind, Outcome, Stream
 from shared.ingestion.ports import Handler
 from shared.values.concurrency import Retrying, TaskRunner
@@ -135,13 +135,12 @@ def evidence(
 
 @dataclass(slots=True)
 class BatchHandling:
-    """Handles the events of one batch, and remembers their outcomes by number. ``classify``
-    explains ``outages``. Without ``evidence`` no event is in doubt."""
+    """Handles the events of one batch, and remembers their outcomes by number. Without
+    ``evidence`` no event is in doubt."""
 
     call: Handler
     retry: Retrying
     run_tasks: TaskRunner
-    outages: Outages = ()
     evidence: Evidence | None = None
     outcomes: dict[int, Outcome] = field(default_factory=dict)
     held: dict[int, Exception] = field(default_factory=dict)
@@ -238,20 +237,20 @@ class BatchHandling:
             return await self._effect(event)
 
         def is_worth_it(error: Exception) -> bool:
-            holds = classify(error, self.outages).holds_partition
-            return is_worth_retrying(error, self.outages) and (holds or not was_at_fault)
+            holds = classify(error).holds_partition
+            return is_worth_retrying(error) and (holds or not was_at_fault)
 
         try:
             return await self.retry(attempt, is_worth_it)
         except Exception as error:
-            if classify(error, self.outages).holds_partition:
+            if classify(error).holds_partition:
                 raise
             return self._judged(event, error, is_at_fault=is_at_fault)
 
     def _judged(self, event: Event, error: Exception, *, is_at_fault: bool) -> DeadLetter | None:
         """The dead letter of an event whose attempts failed; None if the event is in doubt."""
         attempts, text = self.attempts[event.sequence], f"{type(error).__name__}: {error}"
-        if classify(error, self.outages) is FailureCause.EVENT:
+        if classify(error) is FailureCause.EVENT:
             is_large = isinstance(error, MessageTooLarge)
             kind = FailureKind.TOO_LARGE if is_large else FailureKind.POISON
             return dead_letter(event, kind, text, self.now, attempts)

@@ -32,7 +32,7 @@ from shared.ingestion.events.survey import (
     holes,
     new_events,
 )
-from shared.ingestion.failure_cause import Outages, classify
+from shared.ingestion.failure_cause import classify
 from shared.ingestion.model import (
     COMPACTED,
     LOST,
@@ -100,8 +100,6 @@ class Consumer:
     new_txid: Callable[[], str]
     remembered: LastCommit = field(default_factory=LastCommit)
     leases: OutboxLeases = field(default_factory=OutboxLeases)
-    outages: Outages = ()
-    """The user's own error classes that count as outages."""
     evidence: Evidence | None = None
     """Without it, an event whose attempts fail for an unknown reason is at fault."""
 
@@ -241,7 +239,7 @@ class _Batch:
 
     def __post_init__(self) -> None:
         of = self.consumer
-        self.settled = BatchHandling(of.handle, of.retry, of.run_tasks, of.outages, of.evidence)
+        self.settled = BatchHandling(of.handle, of.retry, of.run_tasks, of.evidence)
 
     async def account(self) -> Report:
         consumer, races = self.consumer, 0
@@ -349,7 +347,7 @@ class _Batch:
         """Whether the error may be the fault of one effect of the commit."""
         if isinstance(error, IngestionError):
             return isinstance(error, RowRefused)
-        return not classify(error, self.consumer.outages).holds_partition
+        return not classify(error).holds_partition
 
 
 @dataclass(slots=True)
