@@ -243,18 +243,12 @@ COMPACTED = "replaced by newer events with the same key, because the hub compact
 
 
 @dataclass(frozen=True, slots=True)
-class Gap:
-    """Events from ``first`` to ``last`` that were never delivered and that the hub no longer has.
-    ``reason`` is COMPACTED or says why they are lost."""
+class Gap(Span):
+    """Events that were never delivered and that the hub no longer has. ``reason`` is COMPACTED or
+    says why they are lost."""
 
-    first: int
-    last: int
     found_at: datetime
     reason: str
-
-    @property
-    def count(self) -> int:
-        return self.last - self.first + 1
 
     @property
     def is_loss(self) -> bool:

@@ -29,7 +29,6 @@ from shared.ingestion.events.retention import EffectRetention
 from shared.ingestion.events.tail import TailWatch
 from shared.ingestion.events.trigger_batch import parse_batch
 from shared.ingestion.model import OutboxMessage, Stream, in_one_case
-from shared.ingestion.operating import check_hub
 from shared.ingestion.operating.breaker_controller import BreakerController
 from shared.ingestion.ports import (
     Handler,
@@ -43,6 +42,7 @@ from shared.ingestion.store.owners import OwnershipStore
 from shared.ingestion.store.rows import RowEngine
 from shared.settings.connections import EventHubConnection, account_of
 from shared.settings.ingestion import IngestionSettings
+from shared.values.calls import check
 from shared.values.concurrency import heartbeat_every, task_runner
 from shared.values.messages import MessageSender
 from shared.values.redaction import redacting_call
@@ -142,9 +142,25 @@ class IngestionParts(Parts):
 
     async def check_hub(self) -> list[dict[str, Any]]:
         """Whether the hub and both consumer groups can be read, for ``validate --connect``."""
+        seconds, name = (
+            self._app.settings.source_timeout_seconds,
+            f"event hub {self.connection.hub}",
+        )
+        ids = list[str]()
+
+        async def partitions() -> str:
+            ids.extend(await self.hub.partition_ids())
+            return f"has {len(ids)} partition(s)"
+
+        async def group(consumer_group: str) -> str:
+            await self.hub.check_group(consumer_group, ids[0])
+            return "exists and may be read"
+
+        results = [await check(seconds, name, "partitions", partitions())]
         groups = (self.settings.consumer_group, self.settings.read_back_consumer_group)
-        seconds = self._app.settings.source_timeout_seconds
-        return await check_hub.check_hub(self.hub, self.connection.hub, groups, seconds)
+        for each in groups if ids else ():
+            results.append(await check(seconds, name, f"consumer group {each}", group(each)))
+        return results
 
     @cached_property
     def receiver(self) -> PartitionReceiver:

@@ -42,7 +42,6 @@ from shared.ingestion.events.handling import Handling
 from shared.ingestion.hub.client import EventHubReader
 from shared.ingestion.hub.receiver import EventHubReceiver
 from shared.ingestion.model import Stream
-from shared.ingestion.operating import check_hub
 from shared.ingestion.ownership.load_balancing import BalancingTimes
 from shared.ingestion.store.sql_engine import Sql
 from shared.ingestion.store.tables import EVENTS, TABLE_NAMES, TableRows
@@ -227,8 +226,11 @@ async def at_maximum(app: App) -> object:
 
 
 async def hub_check(app: App) -> list[object]:
-    seen = await given_to(check_hub, "check_hub", app.ingestion.check_hub)
-    return [seen["name"], *seen["groups"]]
+    hub = Mock(partition_ids=AsyncMock(return_value=("0",)), check_group=AsyncMock())
+    app.ingestion.hub = hub
+    subject = (await app.ingestion.check_hub())[0]["resource"]
+    groups = [call.args[0] for call in hub.check_group.await_args_list]
+    return [subject.removeprefix("event hub "), *groups]
 
 
 async def signed(app: App) -> object:
