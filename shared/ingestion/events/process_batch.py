@@ -82,7 +82,7 @@ class LastCommit:
         saved, self.saved = self.saved, None
         if not events or saved is None or saved.checkpoint is None:
             return None
-        writer.commit_epoch(saved.checkpoint.epoch)
+        writer.commit_epoch(saved.checkpoint)
         return saved if follows(saved.checkpoint, events) else None
 
 
@@ -195,7 +195,7 @@ async def _begun(
     if saved.checkpoint is None and events:
         first = beginning(min(events, key=lambda event: event.sequence))
         writer = consumer.writer
-        epoch = writer.commit_epoch(first.epoch)
+        epoch = writer.commit_epoch(first)
         mine = replace(first, epoch=epoch, owner=writer.owner, txid=consumer.new_txid())
         try:
             saved = await _write(saved, Commit(None, mine), consumer)
@@ -267,7 +267,7 @@ class _Batch:
         checkpoint, newest = self.saved.checkpoint, self.newest
         if checkpoint is None:
             return None
-        self.consumer.writer.commit_epoch(checkpoint.epoch)
+        self.consumer.writer.commit_epoch(checkpoint)
         if newest <= checkpoint.sequence and self.report.checkpoint == checkpoint:
             return None  # this call has accounted for all events
         # new_events() also checks events that were delivered again, so it is called before the next
@@ -428,7 +428,7 @@ async def _write(saved: StoredCheckpoint, commit: Commit, consumer: Consumer) ->
         if saved.checkpoint is not None and saved.checkpoint.txid == commit.checkpoint.txid:
             return saved
         if saved.checkpoint != commit.previous:
-            check_epoch(saved.checkpoint, commit)
+            check_epoch(saved.checkpoint, commit.checkpoint.epoch)
             raise RowChanged(f"{consumer.stream.key}: another reader has committed since")
     raise StoreUnavailable(
         f"{consumer.stream.key}: {LOST_REPLIES_MAX} replies of the store were lost in a row"

@@ -94,7 +94,7 @@ class EventStore:
         ``saved.version``, perhaps because a repeated request wrote it; AccountingBroken if a row
         exists, occurs twice or exceeds ``limits``; RowRefused if the store can never take one; and
         errors of the user's tables."""
-        check_epoch(saved.checkpoint, commit)
+        check_epoch(saved.checkpoint, commit.checkpoint.epoch)
         check_rows(commit.rows, self.limits)
         writes = commit_writes(commit, saved.version)
         row = await self._write(stream, writes, commit.effects)
@@ -244,12 +244,12 @@ def _letters(stream: Stream, rows: Sequence[Row[DeadLetter]]) -> list[StoredDead
     return [StoredDeadLetter(stream, row.value, row.version) for row in rows]
 
 
-def check_epoch(stored: Checkpoint | None, commit: Commit) -> None:
-    """Raises Fenced if the stored checkpoint has a higher epoch than the commit."""
-    if stored is not None and stored.epoch > commit.checkpoint.epoch:
+def check_epoch(stored: Checkpoint | None, epoch: int) -> None:
+    """Raises Fenced if the stored checkpoint has a higher epoch."""
+    if stored is not None and stored.epoch > epoch:
         raise Fenced(
-            f"epoch {commit.checkpoint.epoch} is over, because the stored checkpoint has epoch "
-            f"{stored.epoch}; another processor owns the partition"
+            f"epoch {epoch} is over, because the stored checkpoint has epoch {stored.epoch}; "
+            "another processor owns the partition"
         )
 
 
