@@ -289,7 +289,7 @@ else:
 
         serve(ingestion, lambda: app.web.board, breaker_http.breakers)
         serve(ingestion, lambda: app.ingestion.breaker_controller, *breaker_http.OPERATIONS)
-        serve(ingestion, lambda: app.ingestion.dead_letter_service, *dead_letters_http.OPERATIONS)
+        serve(ingestion, lambda: app.ingestion.redriver, *dead_letters_http.OPERATIONS)
         functions.register_functions(ingestion)
     if settings.processing_period_hours:
         functions.register_functions(data_sets)

@@ -50,7 +50,6 @@ STATUSES: Mapping[int, str] = {
     413: "the body is too large",
     415: "the content type must be `application/json`",
     500: "the state of the app is inconsistent; the log says more",
-    502: "the breaker was closed, but its function is still disabled",
     503: "storage, the hub or a handler fails, or does not answer within eight seconds; for a "
     "change, the text then says that its outcome is unknown",
 }

@@ -177,7 +177,7 @@ async def _soak(
     collector: Collector,
 ) -> Mapping[str, Any]:
     ingestion = (await stack.enter_async_context(App())).ingestion
-    streams = [await ingestion.stream(str(n)) for n in range(options.partitions)]
+    streams = [ingestion.stream(str(n)) for n in range(options.partitions)]
     chance = random.Random(options.seed + 1)
     watch = RecoveryWatch(ingestion.store, streams, lambda _id: -1)
     run = Soak(options, chance, stand_in, producer, fleet, watch, ingestion.owners)

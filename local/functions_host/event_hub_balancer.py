@@ -19,7 +19,7 @@ from datetime import timedelta
 from local.functions_host.event_hub_reading import PartitionReading
 from local.functions_host.waiting import stops_within
 from shared.ingestion.errors import HubUnavailable, RowChanged, StoreUnavailable
-from shared.ingestion.model import Ownership, OwnershipClaim
+from shared.ingestion.model import Ownership
 from shared.ingestion.store.owners import OwnershipStore
 
 RENEWALS = 3
@@ -112,7 +112,7 @@ class HostBalancer:
         self, partition_id: str, owner: str, epoch: int, row: Ownership | None
     ) -> Ownership | None:
         version = None if row is None else row.version
-        claim = OwnershipClaim(partition_id, owner, epoch, version, "host")
+        claim = Ownership(partition_id, owner, epoch, version, "host")
         try:
             return await self._store.write(claim)
         except (RowChanged, StoreUnavailable):

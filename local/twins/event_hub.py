@@ -7,9 +7,8 @@ from __future__ import annotations
 from collections import defaultdict
 from datetime import datetime
 
-from shared.ingestion.breaker.state import LONG_AGO
 from shared.ingestion.errors import NotFound
-from shared.ingestion.model import Event, HubState, Span, Stream
+from shared.ingestion.model import LONG_AGO, Event, HubState, Span, Stream
 from shared.ingestion.ports import ReadBack
 
 

@@ -161,10 +161,10 @@ class MemoryOwnershipStore(OwnershipStore):
     @property
     def by_partition(self) -> dict[str, Ownership]:
         rows = self.memory.stored[OWNER.name, GROUP].values()
-        owners = [ownership(GROUP, row) for row in rows]
+        owners = [ownership(row) for row in rows]
         return {each.partition_id: each for each in owners}
 
     def delete(self, partition_id: str) -> Ownership:
         """A person deletes the row."""
         row = self.memory.stored[OWNER.name, GROUP].pop((partition_id,))
-        return ownership(GROUP, row)
+        return ownership(row)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from datetime import datetime
 from itertools import count
 from typing import Any
@@ -131,7 +132,7 @@ class MemoryRows:
             return
         value = write.value
         if current and write.only:
-            value = current.value._replace(**{name: getattr(value, name) for name in write.only})
+            value = replace(current.value, **{name: getattr(value, name) for name in write.only})
         rows[key] = self.row(value)
 
     def row(self, value: Any) -> Row[Any]:

@@ -10,7 +10,6 @@ import sys
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
-from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -163,7 +162,7 @@ async def replay_range(
         raise Misused("give either --from-sequence or --from-time")
     if to_sequence is not None and to_sequence < (from_sequence or 0):
         raise Misused(f"--to-sequence {to_sequence} is before --from-sequence {from_sequence}")
-    stream = await app.ingestion.stream(partition)
+    stream = app.ingestion.stream(partition)
     outcome_stream = replay_stream(stream, into)
     # The handler gets the original stream, so that message IDs are the same as the first time.
     pipeline = app.ingestion.pipeline_of(stream, Writer(f"replay {into}"))
@@ -284,10 +283,10 @@ async def redrive_dead_letters(  # noqa: PLR0913  a parameter is an option
     query = replace(query, sequence=sequence, without_replays=True)
     if to_queue is None:
         await _check_rules(app, ignore=own_rules)
-        return await _apply(app, query, partial(_into_the_pipeline, app))
+        return await _apply(app, query, app.ingestion.redriver.redrive)
     store, reader = app.ingestion.store, app.ingestion.hub
-    send = app.ingestion.dead_letter_queue(connection, to_queue)
-    return await _apply(app, query, lambda chunk: forward(store, reader, send, chunk))
+    queue = app.ingestion.dead_letter_queue(connection, to_queue)
+    return await _apply(app, query, lambda chunk: forward(store, reader, queue, chunk))
 
 
 async def _query(
@@ -326,12 +325,6 @@ async def _check_rules(app: App, *, ignore: bool) -> None:
             f"note: the app has not decided for {unknown} yet, so whether it runs these rules "
             f"(version {version}) is unknown. If it does not, it refuses the redriven samples"
         )
-
-
-async def _into_the_pipeline(app: App, letters: Sequence[StoredDeadLetter]) -> DeadLetterResult:
-    outcome = await app.ingestion.redriver.redrive(letters)
-    await app.ingestion.send_redriven(outcome.done)
-    return outcome
 
 
 @command(dead_letters, "purge")

@@ -155,8 +155,6 @@ def accounts(shown: JsonObject) -> None:
         table.add_row(_partition(each), *["-" if v is None else safe(str(v)) for v in values])
     _print(table if streams else Text("no events were processed yet"))
     for each in streams:
-        if each["remark"]:
-            _print(Text(safe(f"{_partition(each)}: {each['remark']}"), style="yellow"))
         for gap in each["gaps"]:
             numbers = f"{gap['first']} to {gap['last']}"
             why = f"{'are missing, ' if gap['lost'] else ''}detected {gap['found_at']}"

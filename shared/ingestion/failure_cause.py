@@ -20,8 +20,6 @@ from shared.ingestion.errors import (
     TransientFailure,
 )
 
-Outages = tuple[type[Exception], ...]
-
 HOLDING = (DependencyDown, StoreUnavailable, HubUnavailable, BreakerOpen, OutOfTime)
 
 ERRORS_MAX = 100
@@ -109,16 +107,15 @@ class FailureCause(StrEnum):
         return self in (FailureCause.UNREACHABLE, FailureCause.DEPENDENCY)
 
 
-def classify(error: Exception, outages: Outages = ()) -> FailureCause:
-    """The cause of a failure, by the nearest known error in its chain; otherwise it may pass.
-    ``outages`` are the user's own error classes that count as outages."""
-    causes = (_known(each, outages) for each in _chain(error))
+def classify(error: Exception) -> FailureCause:
+    """The cause of a failure, by the nearest known error in its chain; otherwise it may pass."""
+    causes = (_known(each) for each in _chain(error))
     return next((cause for cause in causes if cause is not None), FailureCause.TRANSIENT)
 
 
-def is_worth_retrying(error: Exception, outages: Outages = ()) -> bool:
+def is_worth_retrying(error: Exception) -> bool:
     """Whether another attempt is worth its time."""
-    return classify(error, outages).is_retryable and not isinstance(error, HandlerTimedOut)
+    return classify(error).is_retryable and not isinstance(error, HandlerTimedOut)
 
 
 def blames_input(error: BaseException) -> bool:
@@ -147,14 +144,14 @@ def _chain(error: BaseException) -> Iterator[BaseException]:
         waiting.extend([origin for origin in origins if origin is not None])
 
 
-def _known(error: BaseException, outages: Outages) -> FailureCause | None:
+def _known(error: BaseException) -> FailureCause | None:
     if blames_input(error):
         return FailureCause.EVENT
     if isinstance(error, HOLDING):
         return FailureCause.DEPENDENCY
     if isinstance(error, TransientFailure):
         return FailureCause.TRANSIENT
-    if isinstance(error, (ConnectionError, TimeoutError, *outages)) or _is_outage(error):
+    if isinstance(error, (ConnectionError, TimeoutError)) or _is_outage(error):
         return FailureCause.UNREACHABLE
     return _by_status(error)
 

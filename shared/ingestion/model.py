@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from types import MappingProxyType
 from typing import Any
@@ -24,6 +24,8 @@ NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 REPLAY_SEPARATOR = "~"
 """Separates the consumer group and the name of a replay. No consumer group's name contains it."""
+
+LONG_AGO = datetime(1970, 1, 1, tzinfo=UTC)
 
 ROW_OVERHEAD_BYTES = 1024
 """The bytes of a row on the wire besides its text and body."""
@@ -57,12 +59,6 @@ class Stream:
     @property
     def names(self) -> dict[str, str]:
         return asdict(self)
-
-    @property
-    def in_one_case(self) -> Stream:
-        """The same stream to Azure, with the names that a new stream gets."""
-        group = in_one_case(self.consumer_group)
-        return Stream(in_one_case(self.namespace), in_one_case(self.hub), group, self.partition_id)
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +119,24 @@ class OutboxMessage:
     def __post_init__(self) -> None:
         _check_text(self.message_id)
         _check_text(self.body)
+
+
+@dataclass(frozen=True, slots=True)
+class StoredMessage:
+    """A message in the outbox, which an event has at this position. ``taken`` is how often it was
+    taken over from another process, ``waited`` the time since then, or since it was committed."""
+
+    sequence: int
+    position: int
+    message_id: str
+    body: str
+    taken: int = 0
+    waited: timedelta = field(default=timedelta(0), compare=False)
+    version: Any = field(default=None, compare=False)
+
+    @property
+    def message(self) -> OutboxMessage:
+        return OutboxMessage(self.message_id, self.body)
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,18 +243,12 @@ COMPACTED = "replaced by newer events with the same key, because the hub compact
 
 
 @dataclass(frozen=True, slots=True)
-class Gap:
-    """Events from ``first`` to ``last`` that were never delivered and that the hub no longer has.
-    ``reason`` is COMPACTED or says why they are lost."""
+class Gap(Span):
+    """Events that were never delivered and that the hub no longer has. ``reason`` is COMPACTED or
+    says why they are lost."""
 
-    first: int
-    last: int
     found_at: datetime
     reason: str
-
-    @property
-    def count(self) -> int:
-        return self.last - self.first + 1
 
     @property
     def is_loss(self) -> bool:
@@ -267,25 +275,16 @@ class Commit:
 
 @dataclass(frozen=True, slots=True)
 class Ownership:
-    """The ownership row of one partition. ``modified_at`` is the store's time."""
+    """The ownership row of one partition, as it was read at the store's time, or as a claim to be
+    written in place of the row of this version (None: if there is none)."""
 
     partition_id: str
     owner: str
     """Empty if the last owner released the partition."""
     epoch: int
-    modified_at: datetime
     version: Any = None
-
-
-@dataclass(frozen=True, slots=True)
-class OwnershipClaim:
-    """Set the owner if the row still has ``expected_version`` (None: if there is none)."""
-
-    partition_id: str
-    owner: str
-    epoch: int
-    expected_version: Any
-    reason: str
+    reason: str = ""
+    modified_at: datetime = LONG_AGO
 
 
 def in_one_case(name: str) -> str:

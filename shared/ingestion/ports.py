@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
 
 from shared.ingestion.breaker.state import Breaker
 from shared.ingestion.model import Effect, Event, HubState, OutboxMessage, Span, Stream
-from shared.ingestion.store.events import StoredDeadLetter
 
 Handler = Callable[[Event], Awaitable[Effect]]
 """Returns an event's effect without carrying it out. ``failure_cause`` classifies errors."""
@@ -78,26 +77,9 @@ class PartitionReceiver(Protocol):
 SendMessages = Callable[[Sequence[OutboxMessage]], Awaitable[None]]
 """Sends all messages. Raises SentInPart with those that were sent. After any other error each may
 have been sent; receivers recognize repetitions by their ids."""
-SendDeadLetters = Callable[[Sequence[StoredDeadLetter]], Awaitable[Mapping[int, str]]]
-"""Sends all, each under an id of its own, to a queue for operators or another app. Returns the
-places that the queue refuses, with the reasons. Raises SendingFailed: any may have been sent."""
 
 
 # --- the breaker ---
-
-
-class ConsumptionSwitch(Protocol):
-    """Starts and stops the delivery of events by the Functions host."""
-
-    async def turn(self, *, on: bool) -> None:
-        """Raises DependencyDown if it is unknown whether the change was made."""
-        ...
-
-
-class NoSwitch:
-    """Leaves delivery on. The breaker holds the events that are delivered."""
-
-    async def turn(self, *, on: bool) -> None: ...
 
 
 Announce = Callable[[Breaker], Awaitable[None]]

@@ -62,12 +62,6 @@ def _approval_keys(raw: RawValue) -> tuple[str, ...]:
 
 
 # fmt: off
-AppId = Annotated[str, matching(
-    r"(?i:/subscriptions/[^/\s]+/resourceGroups/[^/\s]+/providers/Microsoft\.Web/sites/[^/\s]+)",
-    "must be a resource ID such as "
-    "/subscriptions/…/resourceGroups/…/providers/Microsoft.Web/sites/my-app")]
-ClassName = Annotated[str, matching(r"[^\W\d]\w*(\.[^\W\d]\w*)+",
-    "must be a module and a class with dots between them, such as my_handler.GatewayGone")]
 DatabaseUrl = Annotated[str, matching(
     r"[a-z]+(\+[a-z]+)?://.*", "must be a URL such as postgresql+psycopg://host/database")]
 HandlerName = Annotated[str, matching(
@@ -132,10 +126,6 @@ class BreakerSettings(SettingsModel):
         "the newest first; empty: no links are sent", APPROVAL, parse=_approval_keys, secret=True)
     approval_valid_for: Annotated[timedelta, Bounds(0.01, 720)] = setting("BreakerApprovalHours",
         "hours", 24, "how long a link is valid", APPROVAL)
-    disables_app: AppId = setting("BreakerDisablesApp", "resource ID", "",
-        "resource ID of this Function App; if set, the breaker also disables `metric_ingest` by an "
-        "app setting when it opens; see "
-        "[the breaker](event-hub-operations.md#the-circuit-breaker-opened)")
 
 
 @dataclass(frozen=True)
@@ -172,12 +162,6 @@ class IngestionSettings(SettingsModel):
         "seconds", 60, "a call of the handler that takes longer is canceled and counts as failed; "
         "see [event internals](event-internals.md). The trigger cancels it after 200 seconds at "
         "the latest", ALL)
-    outage_errors: tuple[ClassName, ...] = setting("OutageErrors", "class names", "",
-        "exception classes that mean an outage: dotted names, separated by commas, such as "
-        "`my_handler.GatewayGone`. If a handler raises one, directly or as the cause of another "
-        "exception, the app retries the call and holds the partition, and no event becomes a dead "
-        "letter. The app knows the outage errors of Python, of database drivers, and of the usual "
-        "HTTP clients; `builtins.Exception` is refused", ALL)
     effects_kept: Annotated[timedelta, Bounds(0, 36_500)] | None = setting("EffectsKeptDays",
         "days", 90, "age at which stored effects of events are deleted; 0: never. No event hub "
         "keeps its events for longer than the default", TAIL, parse=_days_kept)

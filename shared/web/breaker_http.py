@@ -37,7 +37,6 @@ TITLES: Mapping[int, str] = {
     404: "Not found",
     411: "Length required",
     413: "Too large",
-    502: "Closed, but the function is still disabled",
     503: "State unknown",
 }
 
@@ -110,7 +109,7 @@ async def breaker_page(
 @operation(
     "POST",
     "breakers/{name}/close",
-    *(401, 403, 404, 411, 413, 502),
+    *(401, 403, 404, 411, 413),
     keyed=False,
     change="the breaker was closed; try again",
     refuse=_page_or_json,

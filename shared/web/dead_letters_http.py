@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import timedelta
 
 from pydantic import ConfigDict, Field
@@ -14,8 +13,6 @@ from shared.ingestion.dead_letters.redrive import DeadLetterResult, Redriver, pu
 from shared.ingestion.errors import NotFound
 from shared.ingestion.model import FailureKind
 from shared.ingestion.operating import presenting as view
-from shared.ingestion.ports import HubReader
-from shared.ingestion.store.events import EventStore, StoredDeadLetter
 from shared.web.given import Given, Line
 from shared.web.http import Request, author
 from shared.web.operation import operation
@@ -83,29 +80,17 @@ class Older(Given):
     by: Line | None = Field(None, description=BY)
 
 
-@dataclass(frozen=True, slots=True)
-class DeadLetterService:
-    """``send_outbox`` sends the messages that a redrive left in the outbox."""
-
-    store: EventStore
-    hub: HubReader
-    redriver: Redriver
-    send_outbox: Callable[[Sequence[StoredDeadLetter]], Awaitable[None]]
-
-
 @operation("GET", "dead-letters", 500)
-async def dead_letters(service: DeadLetterService, query: OfPage) -> view.DeadLetterPage:
+async def dead_letters(redriver: Redriver, query: OfPage) -> view.DeadLetterPage:
     """The dead letters, for a caller who has a key of the app."""
-    letters = await find(service.store, query.wanted, query.limit, query.after)
+    letters = await find(redriver.store, query.wanted, query.limit, query.after)
     return view.letters_page(letters, query.limit)
 
 
 @operation("GET", "dead-letters/{partition}/{sequence}", 404, 500)
-async def dead_letter(
-    service: DeadLetterService, path: Place, query: OfOne
-) -> view.DeadLetterWithBody:
+async def dead_letter(redriver: Redriver, path: Place, query: OfOne) -> view.DeadLetterWithBody:
     """One dead letter, with its error and body."""
-    return view.letter_with_body(*await read(service.store, service.hub, path.among(query)))
+    return view.letter_with_body(*await read(redriver.store, redriver.hub, path.among(query)))
 
 
 @operation(
@@ -116,14 +101,13 @@ async def dead_letter(
     change="the event was processed; look whether the dead letter is still there",
 )
 async def dead_letter_redrive(
-    service: DeadLetterService, path: Place, query: ByPerson, request: Request
+    redriver: Redriver, path: Place, query: ByPerson, request: Request
 ) -> view.DeadLetterOutcome:
     """Process one dead letter again. Of concurrent requests, only one records its outcome."""
-    letters = await find(service.store, path.among(query), LETTERS_PER_REQUEST_MAX)
+    letters = await find(redriver.store, path.among(query), LETTERS_PER_REQUEST_MAX)
     if not letters:
         raise NotFound("there is no dead letter with this sequence number")
-    outcome = await service.redriver.redrive(letters)
-    await service.send_outbox(outcome.done)
+    outcome = await redriver.redrive(letters)
     _log("redriven", f"event {path.sequence} of {path.partition}", outcome, request, query.by)
     return view.result(outcome)
 
@@ -132,15 +116,15 @@ async def dead_letter_redrive(
     "POST", "dead-letters/purge", 500, change="dead letters were deleted; repeat the request"
 )
 async def dead_letters_purge(
-    service: DeadLetterService, query: OfMany, body: Older, request: Request
+    redriver: Redriver, query: OfMany, body: Older, request: Request
 ) -> view.PurgeOutcome:
     """Delete up to ``limit`` dead letters that are older than a given age. If ``more`` is true in
     the reply, repeat the request.
     """
-    before = await older_than(service.store, timedelta(days=body.older_than_days))
+    before = await older_than(redriver.store, timedelta(days=body.older_than_days))
     wanted = replace(query.wanted, failed_before=before)
-    letters = await find(service.store, wanted, body.limit)
-    outcome = await purge(service.store, letters) if letters else DeadLetterResult()
+    letters = await find(redriver.store, wanted, body.limit)
+    outcome = await purge(redriver.store, letters) if letters else DeadLetterResult()
     _log("purged", f"older than {body.older_than_days:g} days", outcome, request, body.by)
     return {**view.result(outcome), "more": len(letters) == body.limit}
 

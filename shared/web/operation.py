@@ -41,7 +41,7 @@ STATUS_OF: Mapping[type[Exception], int] = {
     UnknownResource: 404,
     NotFound: 404,
     StateConflict: 409,
-    DependencyDown: 502,
+    DependencyDown: 503,
     RowChanged: 503,
     StoreUnavailable: 503,
     HubUnavailable: 503,

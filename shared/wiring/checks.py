@@ -54,7 +54,6 @@ class Checked:
     resources: Mapping[str, Resource]
 
     periods: Sequence[Period] = ()
-    outages: tuple[type[Exception], ...] = ()
     handling: Handling | None = None
     host_json: Sequence[str] = ()
     """A warning for each value in host.json that limits what the app does or says."""
@@ -74,7 +73,6 @@ def check(environ: Mapping[str, str] | None = None) -> Checked:
     data_set_periods = _attempt(all_problems, partial(periods, loaded))
     if data_set_periods:
         _attempt(all_problems, partial(loaded.service_bus, PROCESSING_CONNECTION))
-    outage_classes = _attempt(all_problems, partial(outages, loaded))
     for service, name in sorted({("storage", HOST_STORAGE), *connections(declared)}):
         connection = loaded.storage if service == "storage" else loaded.service_bus
         _attempt(all_problems, partial(connection, name))
@@ -94,7 +92,7 @@ def check(environ: Mapping[str, str] | None = None) -> Checked:
         names = ", ".join(sorted(unnamed))
         raise SettingsError([f"{NAMESPACES_SETTING} has no namespace of {names}: {needed}"])
     resources = {each.name: with_counts(each, namespaces) for each in declared}
-    used = data_set_periods or (), outage_classes or (), own_handling
+    used = data_set_periods or (), own_handling
     return Checked(loaded, resources, *used, host_json, renamed)
 
 
@@ -202,28 +200,6 @@ def periods(loaded: Settings) -> Sequence[Period]:
         return tuple(Period(timedelta(hours=length), delay, lateness) for length in hours)
     except ValueError as error:
         raise SettingsError([f"ProcessingPeriodHours: {error}"]) from error
-
-
-def outages(loaded: Settings) -> tuple[type[Exception], ...]:
-    """The exception classes that OutageErrors names. Raises SettingsError."""
-    classes = [_exception_class(name) for name in loaded.ingestion.outage_errors]
-    if wrong := [each for each in classes if isinstance(each, str)]:
-        raise SettingsError(wrong)
-    return tuple(each for each in classes if not isinstance(each, str))
-
-
-def _exception_class(name: str) -> type[Exception] | str:
-    """The class, or the problem with its name."""
-    module, _, of_class = name.rpartition(".")
-    try:
-        named = getattr(import_module(module), of_class)
-    except Exception as error:  # the module may be the user's own
-        return f"OutageErrors = {name!r}: {type(error).__name__}: {error}"
-    if named is Exception:
-        return f"OutageErrors = {name!r}: every error would hold its partition; name a subclass"
-    if isinstance(named, type) and issubclass(named, Exception):
-        return named
-    return f"OutageErrors = {name!r}: must be an exception class"
 
 
 def _declared_resources(loaded: Settings, renamed: list[str]) -> Sequence[Resource]:

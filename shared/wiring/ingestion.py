@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
 from secrets import token_hex
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from shared.autoscaling.policy import Resource
@@ -22,34 +22,38 @@ from shared.ingestion.decoding.readings import MetricSubscriptions, SubscribedMe
 from shared.ingestion.events import ingest, outbox
 from shared.ingestion.events.accounting import Writer
 from shared.ingestion.events.breaker_client import BreakerClient
-from shared.ingestion.events.handling import limited
+from shared.ingestion.events.handling import Handling, limited
 from shared.ingestion.events.ingest import BEAT_SECONDS, PartitionPipeline
 from shared.ingestion.events.process_batch import Consumer
 from shared.ingestion.events.retention import EffectRetention
-from shared.ingestion.events.stored_streams import StoredStreams
 from shared.ingestion.events.tail import TailWatch
 from shared.ingestion.events.trigger_batch import parse_batch
-from shared.ingestion.model import Stream
-from shared.ingestion.operating import check_hub
+from shared.ingestion.model import OutboxMessage, Stream, in_one_case
 from shared.ingestion.operating.breaker_controller import BreakerController
 from shared.ingestion.ports import (
-    ConsumptionSwitch,
     Handler,
     HubReader,
-    NoSwitch,
     PartitionReceiver,
-    SendDeadLetters,
     SendMessages,
 )
-from shared.ingestion.store.events import StoredDeadLetter
-from shared.settings.connections import account_of
+from shared.ingestion.store.breakers import BreakerStore
+from shared.ingestion.store.events import EventStore
+from shared.ingestion.store.owners import OwnershipStore
+from shared.ingestion.store.rows import RowEngine
+from shared.settings.connections import EventHubConnection, account_of
+from shared.settings.ingestion import IngestionSettings
+from shared.values.calls import check
 from shared.values.concurrency import heartbeat_every, task_runner
+from shared.values.messages import MessageSender
 from shared.values.redaction import redacting_call
-from shared.web.dead_letters_http import DeadLetterService
-from shared.wiring.dead_letter_queue import send_dead_letters
-from shared.wiring.ingestion_stores import BREAKER, IngestionStores
+from shared.wiring.parts import Parts
+
+if TYPE_CHECKING:
+    from shared.ingestion.store.sql_engine import Sql
 
 QUEUE = "metrics"
+BREAKER = "metric_ingest"
+"""The name of the event hub's circuit breaker, after the function that it protects."""
 CONCURRENT_KEYS_MAX = 16
 """The number of partition keys of a batch whose events are processed concurrently."""
 BATCH_SECONDS_MAX = 240
@@ -58,10 +62,10 @@ TRIGGER_CALL_SECONDS_MAX = 200
 CONCURRENT_TAILS_MAX = 4
 
 
-class IngestionParts(IngestionStores):
+class IngestionParts(Parts):
     async def process(self, bodies: Sequence[bytes], metadata: Any) -> None:
         batch = parse_batch(bodies, metadata)
-        await ingest.ingest_batch(batch.events, await self.pipeline(batch.partition_id))
+        await ingest.ingest_batch(batch.events, self.pipeline(batch.partition_id))
 
     async def process_tails(self) -> None:
         """Process events that were not delivered, send what is left, and delete old effects."""
@@ -70,27 +74,21 @@ class IngestionParts(IngestionStores):
 
     # --- the events of one partition ----------------------------------------------------------
 
-    @cached_property
-    def stored_streams(self) -> StoredStreams:
-        return StoredStreams(self.store)
-
-    async def stream(self, partition_id: str) -> Stream:
-        """The stream of a partition, under the names with which it is stored."""
-        hub, group = self.connection, self.settings.consumer_group
-        return await self.stored_streams.find(Stream(hub.namespace, hub.hub, group, partition_id))
+    def stream(self, partition_id: str) -> Stream:
+        return Stream(*self.group, partition_id)
 
     @cached_property
     def pipelines(self) -> dict[str, PartitionPipeline]:
         """The pipelines, by partition ID. Each pipeline remembers its last write."""
         return {}
 
-    async def pipeline(self, partition_id: str) -> PartitionPipeline:
+    def pipeline(self, partition_id: str) -> PartitionPipeline:
         """The pipeline of a partition under the Functions trigger."""
-        stream, known = await self.stream(partition_id), self.pipelines.get(partition_id)
-        if known is None or known.consumer.stream != stream:
+        known = self.pipelines.get(partition_id)
+        if known is None:
             call_seconds = min(self.settings.handler_seconds_max, TRIGGER_CALL_SECONDS_MAX)
             known = replace(
-                self.pipeline_of(stream, Writer(self.instance), call_seconds),
+                self.pipeline_of(self.stream(partition_id), Writer(self.instance), call_seconds),
                 seconds_max=BATCH_SECONDS_MAX - call_seconds,
             )
             self.pipelines[partition_id] = known
@@ -109,7 +107,6 @@ class IngestionParts(IngestionStores):
             retry=self._app.retry,
             run_tasks=task_runner(CONCURRENT_KEYS_MAX),
             new_txid=partial(token_hex, 16),
-            outages=self._app.checked.outages,
         )
         beat = heartbeat_every(BEAT_SECONDS)
         return PartitionPipeline(consumer, self.breaker_client, self.send, time.monotonic, beat)
@@ -145,9 +142,25 @@ class IngestionParts(IngestionStores):
 
     async def check_hub(self) -> list[dict[str, Any]]:
         """Whether the hub and both consumer groups can be read, for ``validate --connect``."""
+        seconds, name = (
+            self._app.settings.source_timeout_seconds,
+            f"event hub {self.connection.hub}",
+        )
+        ids = list[str]()
+
+        async def partitions() -> str:
+            ids.extend(await self.hub.partition_ids())
+            return f"has {len(ids)} partition(s)"
+
+        async def group(consumer_group: str) -> str:
+            await self.hub.check_group(consumer_group, ids[0])
+            return "exists and may be read"
+
+        results = [await check(seconds, name, "partitions", partitions())]
         groups = (self.settings.consumer_group, self.settings.read_back_consumer_group)
-        seconds = self._app.settings.source_timeout_seconds
-        return await check_hub.check_hub(self.hub, self.connection.hub, groups, seconds)
+        for each in groups if ids else ():
+            results.append(await check(seconds, name, f"consumer group {each}", group(each)))
+        return results
 
     @cached_property
     def receiver(self) -> PartitionReceiver:
@@ -178,33 +191,87 @@ class IngestionParts(IngestionStores):
 
         await send_event(self.connection, body)
 
+    # --- stores -------------------------------------------------------------------------------
+
+    @property
+    def settings(self) -> IngestionSettings:
+        return self._app.settings.ingestion
+
+    @property
+    def connection(self) -> EventHubConnection:
+        hub = self.settings.hub
+        assert hub is not None, "the functions are registered only if the hub is set"
+        return hub
+
+    @property
+    def group(self) -> tuple[str, str, str]:
+        """The names of the namespace, the hub and the consumer group, by which rows are stored: in
+        one case, because Azure compares them without."""
+        hub, group = self.connection, self.settings.consumer_group
+        return in_one_case(hub.namespace), in_one_case(hub.hub), in_one_case(group)
+
+    @cached_property
+    def handling(self) -> Handling | None:
+        """The user's own handler and tables, if ``IngestionHandler`` names them."""
+        return self._app.checked.handling
+
+    @cached_property
+    def rows(self) -> RowEngine:
+        if self.settings.database_url:
+            from shared.ingestion.store.sql import SqlRows  # noqa: PLC0415  heavy to import
+
+            return SqlRows(self.database)
+        from shared.ingestion.store.tables import TableRows  # noqa: PLC0415  heavy to import
+
+        return self._app.open(TableRows, self._app.storage)
+
+    @cached_property
+    def store(self) -> EventStore:
+        """Checkpoints and outcomes of events. Its commits also write the user's own tables."""
+        write_in_transaction = self.handling.write_in_transaction if self.handling else None
+        return EventStore(self.rows, write_in_transaction, self._app.meter)
+
+    @cached_property
+    def store_alone(self) -> EventStore:
+        """The same without the user's tables, which replays must not change."""
+        return EventStore(self.rows)
+
+    @cached_property
+    def breaker_store(self) -> BreakerStore:
+        return BreakerStore(self.rows, BREAKER, self._app.meter)
+
+    @cached_property
+    def owners(self) -> OwnershipStore:
+        """Which processor owns which partition, outside the Functions trigger."""
+        return OwnershipStore(self.rows, *self.group)
+
+    @cached_property
+    def database(self) -> Sql:
+        """The connection pool that all stores share."""
+        from shared.ingestion.store.sql_engine import Sql  # noqa: PLC0415  heavy to import
+        from shared.ingestion.store.sql_schema import metadata  # noqa: PLC0415  heavy to import
+
+        tables = self.handling.tables if self.handling else None
+        own = [] if tables is None else [tables]
+        return self._app.open(Sql, self.settings.database_url, metadata, *own)
+
     # --- dead letters -------------------------------------------------------------------------
 
     @property
     def redriver(self) -> Redriver:
-        outages = self._app.checked.outages
-        return Redriver(self.store, self.hub, self._guarded, self._app.retry, outages)
+        retry = self._app.retry
 
-    @property
-    def dead_letter_service(self) -> DeadLetterService:
-        """The service behind the HTTP endpoints of the dead letters."""
-        return DeadLetterService(self.store, self.hub, self.redriver, self.send_redriven)
+        async def send(messages: Sequence[OutboxMessage]) -> None:
+            await self.send(messages)  # the client is opened only if a message is sent
 
-    async def send_redriven(self, letters: Sequence[StoredDeadLetter]) -> None:
-        """Send the messages that redriven dead letters left in the outbox. No other process
-        does."""
-        for stream in {stored.stream for stored in letters}:
-            numbers = [stored.letter.sequence for stored in letters if stored.stream == stream]
-            leases = outbox.OutboxLeases(dict.fromkeys(numbers, 0))
-            await outbox.send_messages(stream, self.store, self.send, leases)
+        return Redriver(self.store, self.hub, self._guarded, retry, send)
 
-    def dead_letter_queue(self, connection: str, queue: str) -> SendDeadLetters:
-        """Sends dead letters to a Service Bus queue."""
+    def dead_letter_queue(self, connection: str, queue: str) -> MessageSender:
+        """A sender to a Service Bus queue."""
         from shared.wiring.batch_sender import batch_sender  # noqa: PLC0415  heavy to import
 
         service_bus = self._app.settings.service_bus(connection)
-        sender = self._app.open(batch_sender, service_bus, queue, self._app.now)
-        return partial(send_dead_letters, sender)
+        return self._app.open(batch_sender, service_bus, queue, self._app.now)
 
     # --- the circuit breaker ------------------------------------------------------------------
 
@@ -230,7 +297,6 @@ class IngestionParts(IngestionStores):
             breakers=self.breaker_store,
             store=self.store,
             hub=self.hub,
-            switch=self.switch,
             stream_of=self.stream,
             keys=[each.encode() for each in breaker.approval_keys],
             valid_for=breaker.approval_valid_for,
@@ -248,16 +314,6 @@ class IngestionParts(IngestionStores):
             host = urlsplit(storage.table_url).hostname or ""
             store = account_of(storage) or host.partition(".")[0]
         return deployment_of(hub.namespace, hub.hub, self.settings.consumer_group, store)
-
-    @cached_property
-    def switch(self) -> ConsumptionSwitch:
-        app = self.settings.breaker.disables_app
-        if not app:
-            return NoSwitch()
-        from shared.ingestion.hub.consumption_switch import AppSettingSwitch  # noqa: PLC0415  heavy
-
-        endpoint, budget = self._app.settings.arm_endpoint, self._app.arm_budget
-        return self._app.open(AppSettingSwitch, app, BREAKER, endpoint, budget)
 
 
 def subscriptions_of(resources: Iterable[Resource]) -> MetricSubscriptions:

@@ -17,7 +17,6 @@ from shared.notifications.selection import NotificationIntervals
 from shared.sampling.verdict import LOST
 from shared.trends.nightly.trend_news import trend_notices
 from shared.values.news import News, stamp
-from shared.wiring.ingestion_stores import BREAKER
 from shared.wiring.parts import Parts
 
 if TYPE_CHECKING:
@@ -99,8 +98,8 @@ class NotificationParts(Parts):
         return await notify.collect_news(resources, store, since, now, minutes)
 
     async def _breaker(self, _since: datetime, _now: datetime) -> Observed:
-        snapshot = await self._app.ingestion.breaker_store.load()
-        news = closing_news(BREAKER, snapshot.breaker)
+        controller = self._app.ingestion.breaker_controller
+        news = closing_news(controller.name, (await controller.breakers.load()).breaker)
         return Observed([news] if news else [])
 
     async def _dead_letters(self, since: datetime, _now: datetime) -> Observed:

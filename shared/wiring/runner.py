@@ -17,7 +17,6 @@ from shared.ingestion.model import Event, Ownership
 from shared.ingestion.ownership.load_balancing import BalancingTimes
 from shared.ingestion.ownership.processor import (
     BackgroundTask,
-    Balancer,
     Processor,
     processor_name,
     run_periodically,
@@ -54,18 +53,16 @@ class Runner:
         )
         times = balancing.part(BalancingTimes)
         self.processor = Processor(
-            Balancer(
-                self.name,
-                ingestion.owners,
-                KnownPartitions(ingestion.hub, times.hub_timeout_seconds),
-                self._committed_epoch,
-                times,
-            ),
+            self.name,
+            ingestion.owners,
+            KnownPartitions(ingestion.hub, times.hub_timeout_seconds),
+            self._committed_epoch,
             lambda lease: self._start(reader, lease),
             time.monotonic,
-            self._log_reason,
-            self._balancing_failed,
-            self._given_up,
+            times,
+            on_plan=self._log_reason,
+            on_failure=self._balancing_failed,
+            on_release=self._given_up,
         )
         self._reason = ""
         self._failures = RepeatedFailures()
@@ -96,24 +93,24 @@ class Runner:
         return BackgroundTask(reader.read(lease))
 
     async def _process(self, events: Sequence[Event], lease: Ownership) -> None:
-        pipeline = await self._pipeline(lease)
+        pipeline = self._pipeline(lease)
         if events:
             await ingest.ingest_batch(events, pipeline)
         else:
             await ingest.send_outbox(pipeline)
         await self._app.ingestion.effect_retention.clean_up()
 
-    async def _pipeline(self, lease: Ownership) -> PartitionPipeline:
-        stream = await self._app.ingestion.stream(lease.partition_id)
+    def _pipeline(self, lease: Ownership) -> PartitionPipeline:
         epoch, pipeline = self._pipelines.get(lease.partition_id, (None, None))
-        if pipeline is None or epoch != lease.epoch or pipeline.consumer.stream != stream:
+        if pipeline is None or epoch != lease.epoch:
+            stream = self._app.ingestion.stream(lease.partition_id)
             pipeline = self._app.ingestion.pipeline_of(stream, Writer(self.name, lease.epoch))
             self._pipelines[lease.partition_id] = lease.epoch, pipeline
         return pipeline
 
     async def _committed_epoch(self, partition_id: str) -> int:
         ingestion = self._app.ingestion
-        saved = await ingestion.store.load(await ingestion.stream(partition_id))
+        saved = await ingestion.store.load(ingestion.stream(partition_id))
         return saved.checkpoint.epoch if saved.checkpoint else 0
 
     def _failed(self, lease: Ownership, error: Exception) -> None:

@@ -33,7 +33,6 @@ from shared.azure.refusals import TEXT_LENGTH_MAX, Access, AccessRefused
 from shared.cli.main import main
 from shared.ingestion.errors import StoreUnavailable
 from shared.ingestion.hub.client import send_event
-from shared.ingestion.hub.consumption_switch import AppSettingSwitch
 from shared.ingestion.hub.receiver import EventHubReceiver
 from shared.ingestion.model import Stream
 from shared.ingestion.store.events import EventStore
@@ -193,11 +192,6 @@ CALLS: dict[str, tuple[Callable[[], Any], Callable[[Any], Awaitable[Any]], str, 
         lambda: ArmPermissions(ARM),
         lambda permissions: permissions.lacking(plan()),
         *("plan plan-1", "Microsoft.Authorization/permissions/read"),
-    ),
-    "settings": (
-        lambda: AppSettingSwitch(SITE, "metric_ingest", ARM),
-        lambda switch: switch.turn(on=False),
-        *("app settings of my-app", "Website Contributor"),
     ),
     "metrics": (
         lambda: AzurePlatformMetrics(ARM, 10, utc_now),

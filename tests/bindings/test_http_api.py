@@ -67,7 +67,7 @@ async def install_twins(app: App) -> None:
     app.scaling.samples_queue = MemoryQueueSender()
     letters = MemoryIngestionStore(lambda: NOW)
     ingestion.store = letters
-    await store_with(range(1, 7), await ingestion.stream(PARTITION), letters)
+    await store_with(range(1, 7), ingestion.stream(PARTITION), letters)
     ingestion.breaker_store = MemoryBreakerStore(lambda: NOW)
     await ingestion.breaker_store.put_tally(Tally(NOW, "i-1", failures=3, last_error="refused"))
     store, now = MemoryStateStore(lambda: now), NOW

@@ -114,7 +114,7 @@ async def rig(
 async def fail_all(hub: Hub) -> None:
     await hub.send(*map(metric, range(GOOD)), BINARY)
     async with App() as app:
-        line = await app.ingestion.pipeline("0")
+        line = app.ingestion.pipeline("0")
         back = await line.consumer.hub.read_back(line.consumer.stream, Span(0, GOOD))
         await process_batch.process_batch(back.events, line.consumer)
 
@@ -266,7 +266,7 @@ async def test_send_reading_sends_an_event_that_the_app_can_decode(rig: Rig) -> 
     undeclared = "scaling_rules.py does not declare the metric 'load'"
     assert f"this event will become a dead letter: {undeclared}" in rig.told
     ingestion = App().ingestion
-    reader, stream = ingestion.hub, await ingestion.stream("0")
+    reader, stream = ingestion.hub, ingestion.stream("0")
     last = (await reader.state(stream)).last_enqueued
     (event,) = (await reader.read_back(stream, Span(last, last))).events
     assert event.body.decode() == json.loads(out)["event"]

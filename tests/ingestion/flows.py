@@ -100,7 +100,7 @@ class BreakerRig:
             self.lines[partition_id] = self.new_line(partition_id)
         return self.lines[partition_id]
 
-    async def line_of(self, partition_id: str) -> PartitionPipeline:
+    def line_of(self, partition_id: str) -> PartitionPipeline:
         return self.line(partition_id)
 
     def new_line(self, partition_id: str = "0", seconds_max: float = math.inf) -> PartitionPipeline:

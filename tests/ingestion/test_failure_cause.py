@@ -226,18 +226,6 @@ def test_the_error_that_a_handler_raises_overrides_its_causes(
     assert classify(error) is expected
 
 
-def test_error_classes_named_by_the_user_are_outages() -> None:
-    class GatewayGone(Exception):
-        pass
-
-    class Closed(GatewayGone):
-        pass
-
-    assert classify(Closed("x")) is FailureCause.TRANSIENT
-    for wrap in WRAPS:
-        assert classify(wrap(Closed("x")), (GatewayGone,)) is FailureCause.UNREACHABLE
-
-
 @given(links=st.lists(st.tuples(st.integers(0, 7), st.integers(0, 7), st.booleans()), max_size=30))
 def test_a_cyclic_chain_of_errors_is_examined_only_once(
     links: list[tuple[int, int, bool]],

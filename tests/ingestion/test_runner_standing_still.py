@@ -101,7 +101,7 @@ class FailsAtFirst(TailWatch):
     async def check_partitions(
         self,
         partition_ids: Sequence[str],
-        pipeline_of: Callable[[str], Awaitable[PartitionPipeline]],
+        pipeline_of: Callable[[str], PartitionPipeline],
     ) -> None:
         if not self.failed:
             self.failed = True

@@ -15,6 +15,7 @@ from proton import Message as ProtonMessage
 
 from local.amqp_broker import AmqpStandIn, faults
 from local.amqp_broker.faults import FaultKind
+from shared.ingestion.dead_letters.redrive import to_message
 from shared.ingestion.model import Stream
 from shared.ingestion.store.events import StoredDeadLetter
 from shared.messaging.batch_sender import BatchSender
@@ -25,7 +26,6 @@ from shared.messaging.wire_size import envelope_bytes, section_bytes
 from shared.settings.connections import ServiceBusConnection
 from shared.values.messages import Message, Order, Result
 from shared.wiring.batch_sender import batch_sender
-from shared.wiring.dead_letter_queue import send_dead_letters
 from tests.emulators.rig import Bus, administration_client, bus_in_thread
 from tests.ingestion.commits import letter
 from tests.local.amqp_rig import LEAVES_SOCKETS_OPEN
@@ -215,7 +215,7 @@ async def test_a_queue_that_detects_duplicates_takes_each_dead_letter_once(
     ]
     for _ in range(2):  # the second time after a crash before the dead letters were removed
         sender = batch_sender(connection, jobs, now)
-        await send_dead_letters(sender, letters)
+        await sender.send([to_message(stored) for stored in letters])
         await sender.link.close()
     messages = await asyncio.to_thread(received, connection, len(letters), jobs)
     assert len({message.message_id for message in messages}) == len(messages) == len(letters)

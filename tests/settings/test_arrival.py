@@ -40,10 +40,8 @@ from shared.azure import telemetry as export
 from shared.azure.queues import StorageQueueSender
 from shared.ingestion.events.handling import Handling
 from shared.ingestion.hub.client import EventHubReader
-from shared.ingestion.hub.consumption_switch import AppSettingSwitch
 from shared.ingestion.hub.receiver import EventHubReceiver
 from shared.ingestion.model import Stream
-from shared.ingestion.operating import check_hub
 from shared.ingestion.ownership.load_balancing import BalancingTimes
 from shared.ingestion.store.sql_engine import Sql
 from shared.ingestion.store.tables import EVENTS, TABLE_NAMES, TableRows
@@ -71,7 +69,6 @@ OTHER_ID = f"{'1' * 8}{'-1111' * 3}-{'1' * 12}"
 NAMESPACE_ID = (
     f"/subscriptions/{OTHER_ID}/resourceGroups/group/providers/Microsoft.ServiceBus/namespaces/bus"
 )
-FUNCTION_APP = "/subscriptions/s/resourceGroups/g/providers/Microsoft.Web/sites/my-app"
 STREAM = Stream("shop.servicebus.windows.net", "metrics", "$Default", "0")
 HOOK, INSIGHTS = "https://hook.example/x", "InstrumentationKey=i"
 COLLECTOR = "http://collector:4318"
@@ -79,10 +76,6 @@ COUNTED = {"ServiceBusNamespaceIds": NAMESPACE_ID}
 MINUTES_77, HOURS_77 = timedelta(minutes=77), timedelta(hours=77)
 HANDLING = Handling(lambda _stream: Mock(), tables=MetaData())
 STORAGE_OF = "AccountName=mine;AccountKey=YQ==;EndpointSuffix=x.example"
-
-
-class Gone(Exception):
-    """An outage that the setting OutageErrors names."""
 
 
 class Arguments(dict[str, Any]):
@@ -218,7 +211,7 @@ def destinations(app: App) -> Any:
 
 
 def reader(app: App) -> object:
-    return runner.Runner(app).processor.balancer.times
+    return runner.Runner(app).processor.times
 
 
 async def cycle(app: App) -> object:
@@ -233,8 +226,11 @@ async def at_maximum(app: App) -> object:
 
 
 async def hub_check(app: App) -> list[object]:
-    seen = await given_to(check_hub, "check_hub", app.ingestion.check_hub)
-    return [seen["name"], *seen["groups"]]
+    hub = Mock(partition_ids=AsyncMock(return_value=("0",)), check_group=AsyncMock())
+    app.ingestion.hub = hub
+    subject = (await app.ingestion.check_hub())[0]["resource"]
+    groups = [call.args[0] for call in hub.check_group.await_args_list]
+    return [subject.removeprefix("event hub "), *groups]
 
 
 async def signed(app: App) -> object:
@@ -354,14 +350,13 @@ ROWS = {
     "FailureHoldSeconds": Row("77", 77, "scaling.timing.failure_hold_seconds"),
     "ArmEndpoint": Row(
         "https://arm.example/",
-        ["https://arm.example"] * 4,
+        ["https://arm.example"] * 3,
         lambda app: [
             control(app).arm_endpoint,
             given(ArmPermissions, lambda: app.scaling.permissions)["endpoint"],
             given(AzurePlatformMetrics, lambda: app.scaling.platform_metrics)["arm_endpoint"],
-            given(AppSettingSwitch, lambda: app.ingestion.switch)["endpoint"],
         ],
-        {"ServiceBusNamespaceIds": NAMESPACE_ID, "BreakerDisablesApp": FUNCTION_APP},
+        {"ServiceBusNamespaceIds": NAMESPACE_ID},
     ),
     "ArmTimeoutSeconds": Row("77", 77, lambda app: control(app).arm_timeout_seconds),
     # --- notifications and telemetry ---
@@ -451,11 +446,6 @@ ROWS = {
             for act in (lambda: pipeline(app), lambda: app.ingestion.redriver.handler_of(STREAM))
         ],
     ),
-    "OutageErrors": Row(
-        f"{__name__}.Gone",
-        [(Gone,)] * 2,
-        lambda app: [pipeline(app).consumer.outages, app.ingestion.redriver.outages],
-    ),
     "EffectsKeptDays": Row("77", timedelta(days=77), "ingestion.effect_retention.keep"),
     "BreakerFailures": Row("77", 77, lambda app: rule(app).failures_max),
     "BreakerFailureRatio": Row("0.25", 0.25, lambda app: rule(app).failure_ratio_max),
@@ -479,11 +469,6 @@ ROWS = {
         lambda app: list(app.ingestion.breaker_controller.keys),
     ),
     "BreakerApprovalHours": Row("77", HOURS_77, "ingestion.breaker_controller.valid_for"),
-    "BreakerDisablesApp": Row(
-        FUNCTION_APP,
-        [FUNCTION_APP, "metric_ingest"],
-        lambda app: list(given(AppSettingSwitch, lambda: app.ingestion.switch).values())[1:3],
-    ),
     # --- data sets ---
     "ProcessingPeriodHours": Row(
         "6", Period(timedelta(hours=6), timedelta(hours=1), timedelta(hours=12)), period
@@ -616,7 +601,7 @@ async def test_the_trigger_cancels_a_call_after_200_seconds_at_the_latest(
     async with App({**EVERYTHING, "HandlerSecondsMaximum": value}) as app:
         app.ingestion.store = MemoryIngestionStore(lambda: NOW)
         with noted(ingestion, "limited") as seen:
-            await app.ingestion.pipeline("0")
+            app.ingestion.pipeline("0")
         assert seen["seconds"] == seconds
 
 
@@ -772,10 +757,9 @@ class Asked(Exception):
         lambda app: app.scaling.platform_metrics.read(
             [s for s in of(app).metrics.values() if s.series]
         ),
-        lambda app: app.ingestion.switch.turn(on=False),
         lambda app: app.scaling.reader.message_count(ServiceBusQueue("work")),
     ],
-    ids=["read", "change", "permissions", "metrics", "switch", "counts"],
+    ids=["read", "change", "permissions", "metrics", "counts"],
 )
 async def test_each_client_of_resource_manager_asks_for_a_token_of_its_own_cloud(
     use: Callable[[App], Awaitable[object]], monkeypatch: pytest.MonkeyPatch
@@ -793,12 +777,11 @@ async def test_each_client_of_resource_manager_asks_for_a_token_of_its_own_cloud
         "autoscaling.plans.app_service",
         "azure.arm",
         "azure.service_bus",
-        "ingestion.hub.consumption_switch",
     )
     for module in modules:
         monkeypatch.setattr(f"shared.{module}.credential_for", lambda *_arguments: Credential())
     cloud = "https://management.chinacloudapi.cn"
-    also = {"ServiceBusNamespaceIds": NAMESPACE_ID, "BreakerDisablesApp": FUNCTION_APP}
+    also = {"ServiceBusNamespaceIds": NAMESPACE_ID}
     also |= {"ServiceBusCountsFrom": "resource-manager"}
     async with App({**EVERYTHING, **also, "ArmEndpoint": cloud}) as app:
         with pytest.raises(Asked):

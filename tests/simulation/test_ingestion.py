@@ -414,7 +414,7 @@ class World:
         def ended(_result: object, error: BaseException | None) -> None:
             self.expects(error)
 
-        async def line_of(partition_id: str) -> PartitionPipeline:
+        def line_of(partition_id: str) -> PartitionPipeline:
             line = self.pipeline(partition_id, client)
             return replace(
                 line, consumer=replace(line.consumer, handle=self.sweep_of(partition_id))

@@ -49,12 +49,11 @@ from shared.ingestion.model import (
     Event,
     OutboxMessage,
     Ownership,
-    OwnershipClaim,
     Stream,
     message_id,
 )
 from shared.ingestion.ownership.load_balancing import BalancingTimes
-from shared.ingestion.ownership.processor import Balancer, Processor
+from shared.ingestion.ownership.processor import Processor
 from shared.ingestion.ownership.read_partition import PartitionReader
 from shared.ingestion.store.events import StoredCheckpoint
 from shared.ingestion.store.owners import OwnershipSnapshot, OwnershipStore
@@ -152,14 +151,14 @@ class Owners(MemoryOwnershipStore):
         """The partitions and owners whose last write was refused."""
         self.in_flight: Counter[str] = Counter()
 
-    async def write(self, claim: OwnershipClaim) -> Ownership:
+    async def write(self, claim: Ownership) -> Ownership:
         self.in_flight[claim.partition_id] += 1
         try:
             return await self._write(claim)
         finally:
             self.in_flight[claim.partition_id] -= 1
 
-    async def _write(self, claim: OwnershipClaim) -> Ownership:
+    async def _write(self, claim: Ownership) -> Ownership:
         with failing_as(StoreUnavailable("claim")):
             try:
                 await pause()
@@ -175,12 +174,12 @@ class Owners(MemoryOwnershipStore):
             await pause()
         return row
 
-    async def _apply(self, claim: OwnershipClaim) -> Ownership:
+    async def _apply(self, claim: Ownership) -> Ownership:
         row = await super().write(claim)
         self.written.append(row)
         return row
 
-    async def _arrive(self, claim: OwnershipClaim) -> None:
+    async def _arrive(self, claim: Ownership) -> None:
         try:
             await self._apply(claim)
         except IngestionError:
@@ -209,7 +208,7 @@ class OwnersAsReached(OwnershipStore):
         self._check()
         return await self.world.owners.owners()
 
-    async def write(self, claim: OwnershipClaim) -> Ownership:
+    async def write(self, claim: Ownership) -> Ownership:
         self._check()
         return await self.world.owners.write(claim)
 
@@ -468,11 +467,8 @@ class World:
                 await pause(sheltered=True)
 
     def processor(self, instance: Instance) -> Processor:
-        async def stored_stream(partition_id: str) -> Stream:
-            return stream_of(partition_id)
-
         reader = PartitionReader(
-            stored_stream,
+            stream_of,
             self.store,
             self.hub,
             self.hub,
@@ -481,16 +477,14 @@ class World:
             lambda _lease, _error: None,
         )
         return Processor(
-            Balancer(
-                instance.name,
-                OwnersAsReached(self, instance),
-                self.hub,
-                self._committed_epoch,
-                TIMES,
-                run_tasks=interleaved(self.random, LANES_MAX),
-            ),
+            instance.name,
+            OwnersAsReached(self, instance),
+            self.hub,
+            self._committed_epoch,
             lambda lease: SimulatedReading(self, instance, lease, reader.read(lease)),
             lambda: (self.now + instance.skew).timestamp(),  # noqa: PLW0108 - at each call
+            TIMES,
+            run_tasks=interleaved(self.random, LANES_MAX),
         )
 
     async def _committed_epoch(self, partition_id: str) -> int:

@@ -17,9 +17,9 @@ from shared.autoscaling.messages import decode_action, decode_samples, encode_ac
 from shared.autoscaling.store.tables import TABLE_NAME as SCALING
 from shared.autoscaling.store.tables import TableStateStore
 from shared.ingestion.breaker.approval import issue, verify
-from shared.ingestion.breaker.state import LONG_AGO
 from shared.ingestion.decoding.decode import decode
 from shared.ingestion.decoding.readings import MetricSubscriptions
+from shared.ingestion.model import LONG_AGO
 from shared.ingestion.store.breakers import BreakerStore
 from shared.ingestion.store.events import EventStore
 from shared.ingestion.store.owners import OwnershipStore

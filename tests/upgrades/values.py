@@ -38,7 +38,7 @@ from shared.ingestion.model import (
     Gap,
     Mark,
     OutboxMessage,
-    OwnershipClaim,
+    Ownership,
     Stream,
     message_id,
 )
@@ -179,7 +179,7 @@ COMMIT = Commit(
     (Gap(20, 25, NOW, "the hub deleted them"),),
 )
 MARK = Mark(ago(3600), 9)
-CLAIM_OF_PARTITION = OwnershipClaim("3", "vm-1", 5, None, "balance")
+CLAIM_OF_PARTITION = Ownership("3", "vm-1", 5, None, "balance")
 BREAKER = Breaker(
     mode=BreakerMode.HALF_OPEN,
     epoch=3,

@@ -9,12 +9,10 @@ from typing import Any
 
 import pytest
 
-from local.twins.event_hub import MemoryHubReader
 from local.twins.ingestion import MemoryIngestionStore
-from shared.ingestion.model import Effect, Event
-from shared.ingestion.store.events import StoredDeadLetter
+from shared.ingestion.dead_letters.redrive import Redriver
+from shared.ingestion.model import Effect, Event, OutboxMessage
 from shared.web import dead_letters_http as http
-from shared.web.dead_letters_http import DeadLetterService
 from shared.web.http import Reply, Request
 from tests.ingestion.dead_letters.test_redrive import (
     FIRST,
@@ -36,14 +34,10 @@ def fails(event: Event) -> Effect:
     raise ValueError("<script>alert(1)</script>")
 
 
-async def dead_letter_service(handle: Any = to_message) -> DeadLetterService:
-    store = await store_with(range(1, 7))
+async def dead_letter_service(handle: Any = to_message) -> Redriver:
+    async def send(_messages: Sequence[OutboxMessage]) -> None: ...
 
-    async def send_outbox(letters: Sequence[StoredDeadLetter]) -> None:
-        for stream in {stored.stream for stored in letters}:
-            await store.sent(stream, await store.outbox(stream, 100))
-
-    return DeadLetterService(store, MemoryHubReader(), redriver(store, handle), send_outbox)
+    return replace(redriver(await store_with(range(1, 7)), handle), send=send)
 
 
 def json_of(answer: Reply) -> Any:

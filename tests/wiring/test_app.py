@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import time
-from dataclasses import replace
 from typing import Any
 from unittest.mock import AsyncMock
 
@@ -12,15 +11,17 @@ import pytest
 
 from local.twins.autoscaling import MemoryCapacityControl, MemoryStateStore
 from local.twins.ingestion import MemoryIngestionStore
+from local.twins.rows import MemoryRows
 from shared.azure.budget import ArmBudget, BudgetSpent
 from shared.azure.invocation import INVOCATION_SECONDS_MAX
+from shared.ingestion.model import Ownership, Stream
 from shared.settings import SettingsError
 from shared.values.urgency import urgent
 from shared.wiring.app import App
-from tests.bindings.test_ingestion_functions import ENVIRON
+from tests.bindings.test_ingestion_functions import ENVIRON, HUB
 from tests.builders import NOW, read
 from tests.ingestion.commits import commit
-from tests.settings.test_arrival import FUNCTION_APP, NAMESPACE_ID
+from tests.settings.test_arrival import NAMESPACE_ID
 
 BUS = "Endpoint=sb://unused;SharedAccessKeyName=n;SharedAccessKey=a"
 
@@ -85,7 +86,7 @@ async def test_a_part_is_built_once_and_can_be_replaced_by_an_in_memory_adapter(
         assert app.web.board.store is store
         assert app.nightly.trends is app.nightly.trends
         app.ingestion.store = MemoryIngestionStore(lambda: NOW)
-        assert await app.ingestion.pipeline("0") is await app.ingestion.pipeline("0")
+        assert app.ingestion.pipeline("0") is app.ingestion.pipeline("0")
 
 
 async def test_all_clients_of_resource_manager_share_one_budget(
@@ -101,7 +102,6 @@ async def test_all_clients_of_resource_manager_share_one_budget(
     also = {
         "ServiceBusNamespaceIds": NAMESPACE_ID,
         "ServiceBusCountsFrom": "resource-manager",
-        "BreakerDisablesApp": FUNCTION_APP,
     }
     async with App({**ENVIRON, **also}) as app:
         (resource,) = app.resources.values()
@@ -113,7 +113,6 @@ async def test_all_clients_of_resource_manager_share_one_budget(
             control._client(resource.target),
             app.scaling.permissions,
             reader._bus_reader(app.scaling._bus(source.connection)),
-            app.ingestion.switch,
             platform._client(""),
         ]
         assert policies == [app.arm_budget] * len(parts)
@@ -134,18 +133,25 @@ async def test_a_request_is_given_up_before_its_time_limit_and_tells_how_long_to
             assert spent.value.wait_seconds == pytest.approx(patience + 0.1, abs=0.1)
 
 
-async def test_an_app_reads_a_partition_under_the_names_that_are_stored() -> None:
-    """They may be stored after the app has first looked, by an earlier version beside it."""
-    store, names = MemoryIngestionStore(lambda: NOW), {"EventHubConsumerGroup": "$DEFAULT"}
-    async with App({**ENVIRON, **names}) as app:
-        app.ingestion.store = store
-        new = (await app.ingestion.pipeline("0")).consumer.stream
-        assert (new.hub, new.consumer_group) == ("metrics", "$Default")
-        stored = replace(new, hub="METRICS")
-        await store.commit(stored, await store.load(stored), commit(None, 3))
-        assert await app.ingestion.stream("0") == stored
-        assert (await app.ingestion.pipeline("0")).consumer.stream == stored
-        assert (await app.ingestion.breaker_controller.stream_of("0")) == stored
+async def test_rows_have_the_same_names_whatever_their_case_in_the_settings() -> None:
+    rows = MemoryRows(lambda: NOW)
+    names = ("sb://Shop.servicebus.windows.net", "Metrics", "$Default")
+    for change, last in ((str.upper, 3), (str.lower, 7), (str.swapcase, 9)):
+        namespace, hub, group = map(change, names)
+        changed = {"EventHubName": hub, "EventHubConsumerGroup": group}
+        changed["EventHubConnection"] = HUB.replace("sb://shop.servicebus.windows.net", namespace)
+        async with App({**ENVIRON, **changed}) as app:
+            app.ingestion.rows = rows
+            store, stream = app.ingestion.store, app.ingestion.stream("0")
+            saved = await store.load(stream)
+            await store.commit(stream, saved, commit(saved.checkpoint, last))
+            owned = (await app.ingestion.owners.owners()).rows
+            version = owned[0].version if owned else None
+            await app.ingestion.owners.write(Ownership("0", change("me"), 1, version, ""))
+    (only,) = await store.streams()
+    assert only == Stream("shop.servicebus.windows.net", "metrics", "$Default", "0")
+    assert len((await app.ingestion.owners.owners()).rows) == 1
+    assert all(place[:3] == only.place[:3] for _, place in rows.stored)
 
 
 @pytest.mark.parametrize(
@@ -156,7 +162,7 @@ async def test_the_last_call_of_a_batch_ends_before_the_function_stops_itself(
 ) -> None:
     async with App({**ENVIRON, "HandlerSecondsMaximum": setting}) as app:
         app.ingestion.store = MemoryIngestionStore(lambda: NOW)
-        assert (await app.ingestion.pipeline("0")).seconds_max == batch_seconds
+        assert (app.ingestion.pipeline("0")).seconds_max == batch_seconds
         assert batch_seconds + min(float(setting or 60), 200) <= INVOCATION_SECONDS_MAX - 30
 
 

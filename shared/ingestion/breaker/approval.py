@@ -34,7 +34,6 @@ class Approval:
     epoch: int
     expires_at: int
     deployment: str = ""
-    """Identifies the deployment; empty in a token of a version that did not name it."""
 
 
 def deployment_of(*names: str) -> str:
@@ -68,12 +67,7 @@ def verify(
     if approval.breaker != breaker:
         raise TokenRefused("the link is for another breaker")
     if approval.deployment != deployment:
-        raise TokenRefused(
-            "the link is for another deployment"
-            if approval.deployment
-            else "the link was sent by an earlier version, which did not name its deployment; ask "
-            f"for a new link with GET /api/breakers/{breaker}/status"
-        )
+        raise TokenRefused("the link is for another deployment")
     if now.timestamp() >= approval.expires_at:
         expired = datetime.fromtimestamp(approval.expires_at, UTC)
         raise TokenRefused(f"the link expired at {expired:%F %T} UTC")

@@ -10,12 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from enum import StrEnum
 
+from shared.ingestion.model import LONG_AGO
 from shared.values.leases import is_held
-
-LONG_AGO = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class BreakerMode(StrEnum):

@@ -37,7 +37,7 @@ class DeadLetterQuery:
             return False
         wanted = (self.hub, self.consumer_group)
         names = zip(wanted, (stream.hub, stream.consumer_group), strict=True)
-        same = all(w is None or in_one_case(w) == in_one_case(name) for w, name in names)
+        same = all(want is None or in_one_case(want) == name for want, name in names)
         return same and self.partition_id in (None, stream.partition_id)
 
     def matches(self, letter: DeadLetter) -> bool:
@@ -103,7 +103,7 @@ async def read(
     """One dead letter and its event, from the hub if the store lacks the body. Raises NotFound if
     there is none, several, or no body, and HubUnavailable."""
     matching = await find(store, query, PAGE)
-    if len({stored.stream.in_one_case for stored in matching}) != 1:
+    if len({stored.stream for stored in matching}) != 1:
         raise NotFound(
             "several dead letters have this number; name the hub and the consumer group"
             if matching

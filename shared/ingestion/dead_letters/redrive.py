@@ -3,8 +3,10 @@ processed separately. If two callers process the same one, only one removes it."
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import UTC
 
 from shared.ingestion.dead_letters.find import event_of
 from shared.ingestion.errors import (
@@ -12,13 +14,17 @@ from shared.ingestion.errors import (
     BadEvent,
     NotFound,
     RowChanged,
+    SendingFailed,
     StoreUnavailable,
 )
-from shared.ingestion.failure_cause import Outages, classify, is_worth_retrying
+from shared.ingestion.events.outbox import OutboxLeases, send_messages
+from shared.ingestion.failure_cause import classify, is_worth_retrying
 from shared.ingestion.model import Effect, Stream
-from shared.ingestion.ports import Handler, HubReader, SendDeadLetters
+from shared.ingestion.ports import Handler, HubReader, SendMessages
 from shared.ingestion.store.events import EventStore, StoredDeadLetter
 from shared.values.concurrency import Retrying
+from shared.values.messages import Message, MessageSender, MessagingError
+from shared.values.redaction import redacting_call
 
 LOST_REPLIES_MAX = 5
 
@@ -40,20 +46,30 @@ class DeadLetterResult:
 
 @dataclass(frozen=True, slots=True)
 class Redriver:
-    """Handles the events of dead letters again. The resulting messages are left in the outbox."""
+    """Handles the events of dead letters again. Without ``send``, the resulting messages stay in
+    the outbox."""
 
     store: EventStore
     hub: HubReader
     handler_of: Callable[[Stream], Handler]
     retry: Retrying
-    outages: Outages = ()
+    send: SendMessages | None = None
 
     async def redrive(self, letters: Sequence[StoredDeadLetter]) -> DeadLetterResult:
         """Replace each dead letter by its event's effect. Raises what holds a partition."""
         outcome = DeadLetterResult()
         for stored in letters:
             await self._one(stored, outcome)
+        if self.send is not None:
+            await self._send(self.send, outcome.done)
         return outcome
+
+    async def _send(self, send: SendMessages, redriven: Sequence[StoredDeadLetter]) -> None:
+        """Send the messages of these events. No other process does."""
+        for stream in {stored.stream for stored in redriven}:
+            numbers = [stored.letter.sequence for stored in redriven if stored.stream == stream]
+            leases = OutboxLeases(dict.fromkeys(numbers, 0))
+            await send_messages(stream, self.store, send, leases)
 
     async def _one(self, stored: StoredDeadLetter, outcome: DeadLetterResult) -> None:
         try:
@@ -62,7 +78,7 @@ class Redriver:
         except (NotFound, AccountingBroken) as error:
             outcome.failed.append((stored, str(error)))
         except Exception as error:
-            if classify(error, self.outages).holds_partition:
+            if classify(error).holds_partition:
                 raise
             outcome.failed.append((stored, f"{type(error).__name__}: {error}"))
         else:
@@ -73,19 +89,19 @@ class Redriver:
         if event.unreadable:
             raise BadEvent(event.unreadable)
         handle = self.handler_of(stored.stream)
-        return await self.retry(
-            lambda: handle(event), lambda error: is_worth_retrying(error, self.outages)
-        )
+        return await self.retry(lambda: handle(event), is_worth_retrying)
 
 
+@redacting_call
 async def forward(
     store: EventStore,
     hub: HubReader,
-    send: SendDeadLetters,
+    queue: MessageSender,
     letters: Sequence[StoredDeadLetter],
 ) -> DeadLetterResult:
-    """Send dead letters to another queue, then remove those that it took. After a crash in between,
-    they are sent again, under the same ids. Raises HubUnavailable and SendingFailed."""
+    """Send dead letters to a queue for operators or another app, then remove those that it took.
+    After a crash in between, they are sent again, under the same ids. Raises HubUnavailable, and
+    SendingFailed: any may have been sent."""
     outcome, ready = DeadLetterResult(), list[StoredDeadLetter]()
     for stored in letters:
         try:
@@ -94,11 +110,46 @@ async def forward(
             outcome.failed.append((stored, str(error)))
         else:
             ready.append(replace(stored, letter=replace(stored.letter, body=event.body)))
-    refused = await send(ready)
+    try:
+        refusals = (await queue.send([to_message(stored) for stored in ready])).refused
+    except MessagingError as error:
+        raise SendingFailed(f"{type(error).__name__}: {error}") from error
+    refused = {refusal.position: refusal.reason for refusal in refusals}
     outcome.failed += [(ready[place], reason) for place, reason in refused.items()]
     sent = [stored for place, stored in enumerate(ready) if place not in refused]
     outcome.add(await purge(store, sent))
     return outcome
+
+
+def id_of(stored: StoredDeadLetter) -> str:
+    """The same ID for each attempt to send the dead letter, and another one for each other dead
+    letter, also of a hub that was recreated. It has at most 128 characters, so it hashes names."""
+    stream, letter = stored.stream, stored.letter
+    identity = f"{stream.key}|{letter.sequence}|{letter.enqueued_at.astimezone(UTC).isoformat()}"
+    digest = hashlib.blake2b(identity.encode(), digest_size=16).hexdigest()
+    return f"{stream.hub[:50]}:{stream.partition_id[:10]}:{letter.sequence}:{digest}"
+
+
+def to_message(stored: StoredDeadLetter) -> Message:
+    """A message with the event's body, and with its origin and its failure as properties."""
+    stream, letter = stored.stream, stored.letter
+    return Message(
+        letter.body,
+        message_id=id_of(stored),
+        subject="dead-letter",
+        application_properties={
+            "namespace": stream.namespace,
+            "hub": stream.hub,
+            "consumer_group": stream.consumer_group,
+            "partition_id": stream.partition_id,
+            "sequence": letter.sequence,
+            "enqueued_at": letter.enqueued_at,
+            "failed_at": letter.failed_at,
+            "partition_key": letter.partition_key or "",
+            "kind": str(letter.kind),
+            "error": letter.error,
+        },
+    )
 
 
 async def purge(store: EventStore, letters: Sequence[StoredDeadLetter]) -> DeadLetterResult:

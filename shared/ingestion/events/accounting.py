@@ -9,7 +9,7 @@ from datetime import datetime
 from operator import itemgetter
 from typing import NamedTuple
 
-from shared.ingestion.errors import AccountingBroken, Fenced
+from shared.ingestion.errors import AccountingBroken
 from shared.ingestion.events.survey import beginning
 from shared.ingestion.model import (
     ROW_OVERHEAD_BYTES,
@@ -24,6 +24,7 @@ from shared.ingestion.model import (
     set_aside_among,
     storable,
 )
+from shared.ingestion.store.events import check_epoch
 from shared.ingestion.store.rows import CommitLimits
 
 
@@ -34,14 +35,11 @@ class Writer:
     owner: str = ""
     epoch: int | None = None
 
-    def commit_epoch(self, stored_epoch: int) -> int:
-        """The epoch of a commit after ``stored_epoch``. Raises Fenced."""
-        if self.epoch is not None and self.epoch < stored_epoch:
-            raise Fenced(
-                f"epoch {self.epoch} is over, because the checkpoint has epoch {stored_epoch}; "
-                "another processor owns the partition"
-            )
-        return stored_epoch if self.epoch is None else self.epoch
+    def commit_epoch(self, stored: Checkpoint) -> int:
+        """The epoch of a commit after the stored checkpoint. Raises Fenced."""
+        epoch = stored.epoch if self.epoch is None else self.epoch
+        check_epoch(stored, epoch)
+        return epoch
 
 
 _FIRST = itemgetter(0)
@@ -184,7 +182,7 @@ def _after(
         sequence=last,
         offset=at_end.offset if at_end else start.offset,
         enqueued_at=max([start.enqueued_at, *times]),
-        epoch=writer.commit_epoch(start.epoch),
+        epoch=writer.commit_epoch(start),
         owner=writer.owner,
         txid=txid,
         set_aside=start.set_aside + set_aside_among(what),

@@ -20,7 +20,6 @@ from shared.ingestion.breaker.failure_window import (
     oldest_bucket,
 )
 from shared.ingestion.breaker.state import (
-    LONG_AGO,
     Admission,
     Breaker,
     BreakerTimes,
@@ -34,6 +33,7 @@ from shared.ingestion.breaker.state import (
     unannounced,
 )
 from shared.ingestion.errors import RowChanged
+from shared.ingestion.model import LONG_AGO
 from shared.ingestion.ports import Announce
 from shared.ingestion.store.breakers import BreakerSnapshot, BreakerStore
 from shared.notifications.ports import NotSent

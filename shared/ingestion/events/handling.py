@@ -13,17 +13,18 @@ from functools import partial
 from itertools import chain
 from typing import Any, cast
 
-from shared.ingestion.breaker.state import LONG_AGO
 from shared.ingestion.errors import HandlerTimedOut, MessageTooLarge
 from shared.ingestion.events.accounting import dead_letter
-from shared.ingestion.events.doubt import Evidence
-from shared.ingestion.failure_cause import FailureCause, Outages, classify, is_worth_retrying
-from shared.ingestion.model import DeadLetter, Effect, Event, FailureKind, Outcome, Stream
+from shared.ingestion.failure_cause import FailureCause, classify, is_worth_retrying
+from shared.ingestion.model import LONG_AGO, DeadLetter, Effect, Event, FailureKind, Outcome, Stream
 from shared.ingestion.ports import Handler
 from shared.values.concurrency import Retrying, TaskRunner
 
 HANGING_MAX = 3
 """After so many calls of a batch have taken too long, no further event of it is started."""
+
+PROBES_MAX = 3
+"""After an event in doubt has failed so many probes, it is at fault if no other event fails."""
 
 HandlerOf = Callable[[Stream], Handler]
 """Creates the handler for the events of one partition."""
@@ -82,15 +83,64 @@ def limited(handle: Handler, seconds: float) -> Handler:
     return handle_in_time
 
 
+# --- events in doubt --------------------------------------------------------------------------
+#
+# An event that failed for an unknown reason may be at fault, or a dependency may be down. It is at
+# fault if it fails, another call succeeds, and it fails again. Until then it holds its partition.
+
+
+@dataclass(frozen=True, slots=True)
+class Doubt:
+    """An event, the store's time of its first failure, and how many probes it has failed."""
+
+    sequence: int
+    since: datetime
+    probes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """What shows that an event is at fault if it fails again: ``succeeded`` counts this process's
+    successful calls, some call succeeded after ``at_fault`` failed, and ``last_probe`` is at fault
+    unless others fail too and none succeeds."""
+
+    succeeded: Callable[[], int]
+    at_fault: int | None = None
+    last_probe: int | None = None
+
+
+def doubted(doubt: Doubt | None, sequence: int, since: datetime, *, probing: bool) -> Doubt:
+    """The doubt after another failure of the event that holds the partition."""
+    if doubt is None or doubt.sequence != sequence:
+        doubt = Doubt(sequence, since)
+    return Doubt(sequence, doubt.since, doubt.probes + probing)
+
+
+def evidence(
+    doubt: Doubt | None, succeeded: Callable[[], int], *, others_succeeded: bool, probing: bool
+) -> Evidence:
+    """What is known before an event in doubt is tried again."""
+    if doubt is None:
+        return Evidence(succeeded)
+    is_last = probing and doubt.probes + 1 >= PROBES_MAX
+    return Evidence(
+        succeeded,
+        doubt.sequence if others_succeeded else None,
+        doubt.sequence if is_last else None,
+    )
+
+
+# --- a batch ----------------------------------------------------------------------------------
+
+
 @dataclass(slots=True)
 class BatchHandling:
-    """Handles the events of one batch, and remembers their outcomes by number. ``classify``
-    explains ``outages``. Without ``evidence`` no event is in doubt."""
+    """Handles the events of one batch, and remembers their outcomes by number. Without
+    ``evidence`` no event is in doubt."""
 
     call: Handler
     retry: Retrying
     run_tasks: TaskRunner
-    outages: Outages = ()
     evidence: Evidence | None = None
     outcomes: dict[int, Outcome] = field(default_factory=dict)
     held: dict[int, Exception] = field(default_factory=dict)
@@ -187,20 +237,20 @@ class BatchHandling:
             return await self._effect(event)
 
         def is_worth_it(error: Exception) -> bool:
-            holds = classify(error, self.outages).holds_partition
-            return is_worth_retrying(error, self.outages) and (holds or not was_at_fault)
+            holds = classify(error).holds_partition
+            return is_worth_retrying(error) and (holds or not was_at_fault)
 
         try:
             return await self.retry(attempt, is_worth_it)
         except Exception as error:
-            if classify(error, self.outages).holds_partition:
+            if classify(error).holds_partition:
                 raise
             return self._judged(event, error, is_at_fault=is_at_fault)
 
     def _judged(self, event: Event, error: Exception, *, is_at_fault: bool) -> DeadLetter | None:
         """The dead letter of an event whose attempts failed; None if the event is in doubt."""
         attempts, text = self.attempts[event.sequence], f"{type(error).__name__}: {error}"
-        if classify(error, self.outages) is FailureCause.EVENT:
+        if classify(error) is FailureCause.EVENT:
             is_large = isinstance(error, MessageTooLarge)
             kind = FailureKind.TOO_LARGE if is_large else FailureKind.POISON
             return dead_letter(event, kind, text, self.now, attempts)

@@ -11,13 +11,12 @@ from datetime import datetime
 from functools import partial
 from operator import attrgetter
 
-from shared.ingestion.breaker.state import LONG_AGO
 from shared.ingestion.errors import BadEvent, BreakerOpen, Fenced, OutOfTime, StoreUnavailable
 from shared.ingestion.events import outbox, process_batch
 from shared.ingestion.events.breaker_client import BreakerClient
-from shared.ingestion.events.doubt import Evidence, doubted, evidence
+from shared.ingestion.events.handling import Evidence, doubted, evidence
 from shared.ingestion.events.process_batch import Consumer, Report
-from shared.ingestion.model import Effect, Event
+from shared.ingestion.model import LONG_AGO, Effect, Event
 from shared.ingestion.ports import Handler, SendMessages
 from shared.ingestion.store.rows import REASON_LENGTH_MAX
 from shared.values.concurrency import WithHeartbeat, without_heartbeat

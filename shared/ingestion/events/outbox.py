@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 
 from shared.ingestion.errors import RowChanged, SentInPart
-from shared.ingestion.model import Effect, OutboxMessage, Stream, split
+from shared.ingestion.model import Effect, OutboxMessage, StoredMessage, Stream, split
 from shared.ingestion.ports import SendMessages
-from shared.ingestion.store.events import EventStore, StoredMessage
+from shared.ingestion.store.events import EventStore
 from shared.values.leases import is_held
 from shared.values.messages import TextsNotSent
 

@@ -22,8 +22,7 @@ from shared.ingestion.errors import (
     StoreUnavailable,
 )
 from shared.ingestion.events.accounting import Writer, dead_letter, plan_commits
-from shared.ingestion.events.doubt import Doubt, Evidence
-from shared.ingestion.events.handling import BatchHandling
+from shared.ingestion.events.handling import BatchHandling, Doubt, Evidence
 from shared.ingestion.events.outbox import OutboxLeases
 from shared.ingestion.events.survey import (
     beginning,
@@ -33,7 +32,7 @@ from shared.ingestion.events.survey import (
     holes,
     new_events,
 )
-from shared.ingestion.failure_cause import Outages, classify
+from shared.ingestion.failure_cause import classify
 from shared.ingestion.model import (
     COMPACTED,
     LOST,
@@ -83,7 +82,7 @@ class LastCommit:
         saved, self.saved = self.saved, None
         if not events or saved is None or saved.checkpoint is None:
             return None
-        writer.commit_epoch(saved.checkpoint.epoch)
+        writer.commit_epoch(saved.checkpoint)
         return saved if follows(saved.checkpoint, events) else None
 
 
@@ -101,8 +100,6 @@ class Consumer:
     new_txid: Callable[[], str]
     remembered: LastCommit = field(default_factory=LastCommit)
     leases: OutboxLeases = field(default_factory=OutboxLeases)
-    outages: Outages = ()
-    """The user's own error classes that count as outages."""
     evidence: Evidence | None = None
     """Without it, an event whose attempts fail for an unknown reason is at fault."""
 
@@ -198,7 +195,7 @@ async def _begun(
     if saved.checkpoint is None and events:
         first = beginning(min(events, key=lambda event: event.sequence))
         writer = consumer.writer
-        epoch = writer.commit_epoch(first.epoch)
+        epoch = writer.commit_epoch(first)
         mine = replace(first, epoch=epoch, owner=writer.owner, txid=consumer.new_txid())
         try:
             saved = await _write(saved, Commit(None, mine), consumer)
@@ -242,7 +239,7 @@ class _Batch:
 
     def __post_init__(self) -> None:
         of = self.consumer
-        self.settled = BatchHandling(of.handle, of.retry, of.run_tasks, of.outages, of.evidence)
+        self.settled = BatchHandling(of.handle, of.retry, of.run_tasks, of.evidence)
 
     async def account(self) -> Report:
         consumer, races = self.consumer, 0
@@ -270,7 +267,7 @@ class _Batch:
         checkpoint, newest = self.saved.checkpoint, self.newest
         if checkpoint is None:
             return None
-        self.consumer.writer.commit_epoch(checkpoint.epoch)
+        self.consumer.writer.commit_epoch(checkpoint)
         if newest <= checkpoint.sequence and self.report.checkpoint == checkpoint:
             return None  # this call has accounted for all events
         # new_events() also checks events that were delivered again, so it is called before the next
@@ -350,7 +347,7 @@ class _Batch:
         """Whether the error may be the fault of one effect of the commit."""
         if isinstance(error, IngestionError):
             return isinstance(error, RowRefused)
-        return not classify(error, self.consumer.outages).holds_partition
+        return not classify(error).holds_partition
 
 
 @dataclass(slots=True)
@@ -431,7 +428,7 @@ async def _write(saved: StoredCheckpoint, commit: Commit, consumer: Consumer) ->
         if saved.checkpoint is not None and saved.checkpoint.txid == commit.checkpoint.txid:
             return saved
         if saved.checkpoint != commit.previous:
-            check_epoch(saved.checkpoint, commit)
+            check_epoch(saved.checkpoint, commit.checkpoint.epoch)
             raise RowChanged(f"{consumer.stream.key}: another reader has committed since")
     raise StoreUnavailable(
         f"{consumer.stream.key}: {LOST_REPLIES_MAX} replies of the store were lost in a row"

@@ -45,14 +45,14 @@ class TailWatch:
     async def check_partitions(
         self,
         partition_ids: Sequence[str],
-        pipeline_of: Callable[[str], Awaitable[PartitionPipeline]],
+        pipeline_of: Callable[[str], PartitionPipeline],
     ) -> None:
         """Check each partition, and raise all failures together at the end."""
         failures: list[Exception] = []
 
         async def check_partition(partition_id: str) -> None:
             try:
-                await self._look_after(await pipeline_of(partition_id))
+                await self._look_after(pipeline_of(partition_id))
             except Exception as error:
                 name = f"partition {partition_id}"
                 log.error("[tail_failed] %s: %s: %s", name, type(error).__name__, error)

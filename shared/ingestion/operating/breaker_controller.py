@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -13,16 +12,8 @@ from functools import partial
 from shared.ingestion.breaker.announcement import opening_news
 from shared.ingestion.breaker.approval import TokenRefused, issue, verify
 from shared.ingestion.breaker.failure_window import Tally
-from shared.ingestion.breaker.state import (
-    LONG_AGO,
-    Breaker,
-    BreakerMode,
-    BreakerTimes,
-    close,
-    isolate,
-)
+from shared.ingestion.breaker.state import Breaker, BreakerMode, BreakerTimes, close, isolate
 from shared.ingestion.errors import (
-    DependencyDown,
     HubMissing,
     HubUnavailable,
     RowChanged,
@@ -30,14 +21,12 @@ from shared.ingestion.errors import (
     StoreUnavailable,
 )
 from shared.ingestion.events.survey import problem
-from shared.ingestion.model import Stream
-from shared.ingestion.ports import ConsumptionSwitch, HubReader
+from shared.ingestion.model import LONG_AGO, Stream
+from shared.ingestion.ports import HubReader
 from shared.ingestion.store.breakers import BreakerSnapshot, BreakerStore
 from shared.ingestion.store.events import EventStore
 from shared.notifications.ports import Notifier
 from shared.values.concurrency import task_runner
-
-log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,8 +74,7 @@ class BreakerController:
     breakers: BreakerStore
     store: EventStore
     hub: HubReader
-    switch: ConsumptionSwitch
-    stream_of: Callable[[str], Awaitable[Stream]]
+    stream_of: Callable[[str], Stream]
     keys: Sequence[bytes]
     valid_for: timedelta
     app_url: str
@@ -105,17 +93,10 @@ class BreakerController:
         token = issue(self.keys[0], self.deployment, self.name, breaker.epoch, now, self.valid_for)
         return f"breakers/{self.name}?token={token}"
 
-    def link_of(self, breaker: Breaker) -> str:
-        """The link of an opening. Its validity starts when the opening is to be announced."""
-        return self.link(breaker, breaker.announce_at or breaker.changed_at)
-
     async def announce(self, notifier: Notifier, breaker: Breaker) -> None:
-        """Announce the opening, then stop the delivery of events; else the breaker holds them."""
-        await notifier.tell(opening_news(self.name, breaker, self.link_of(breaker)))
-        try:
-            await self.switch.turn(on=False)
-        except DependencyDown as error:
-            log.error("[not_disabled] %s", error)
+        """Announce the opening. The validity of the link starts when this is due."""
+        link = self.link(breaker, breaker.announce_at or breaker.changed_at)
+        await notifier.tell(opening_news(self.name, breaker, link))
 
     async def view(self) -> BreakerView:
         seen = await self.breakers.load()
@@ -136,9 +117,7 @@ class BreakerController:
     async def close(self, token: str) -> Breaker:
         """Close the incident of the link. Raises TokenRefused."""
         self._check_signature(token)
-        closed = await self._change(partial(self._closed, token))
-        await self.switch.turn(on=True)
-        return closed
+        return await self._change(partial(self._closed, token))
 
     def _closed(self, token: str, seen: BreakerSnapshot) -> Breaker:
         approval = verify(self.keys, token, self.deployment, self.name, seen.read_at)
@@ -194,7 +173,7 @@ class BreakerController:
 
     async def _backlog(self, partition_id: str) -> Backlog:
         try:
-            stream = await self.stream_of(partition_id)
+            stream = self.stream_of(partition_id)
             saved = await self.store.load(stream)
             hub = await self.hub.state(stream)
         except (StoreUnavailable, HubUnavailable) as error:

@@ -10,7 +10,6 @@ from typing import Any, NotRequired, TypedDict
 
 from shared.ingestion.dead_letters.redrive import DeadLetterResult
 from shared.ingestion.events.replay import ReplayProgress
-from shared.ingestion.events.stored_streams import superseded_by
 from shared.ingestion.model import Event, FailureKind, Gap
 from shared.ingestion.operating.stream_account import StreamAccount
 from shared.ingestion.store.events import StoredDeadLetter
@@ -129,7 +128,6 @@ def _account(account: StreamAccount) -> Shown:
         "set_aside": at.set_aside if at else None,
         "gone": sum(gap.count for gap in account.gaps if gap.is_loss),
         "gaps": [_gap(gap) for gap in account.gaps],
-        "remark": superseded_by(used) if (used := account.superseded_by) else "",
     }
 
 

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from shared.ingestion.errors import RowUnreadable
-from shared.ingestion.events.stored_streams import furthest, twins
 from shared.ingestion.model import Checkpoint, Gap, Stream
 from shared.ingestion.store.events import EventStore
 
@@ -25,26 +24,13 @@ class StreamAccount:
     stream: Stream
     checkpoint: Checkpoint | None
     gaps: Sequence[Gap]
-    superseded_by: Stream | None = None
-    """The stream that is read instead, because the names differ only by case and it is further."""
 
 
 async def stream_accounts(accounts: EventStore) -> list[StreamAccount]:
     """The accounts of all streams, including those of replays. Raises StoreUnavailable."""
-    streams = await accounts.streams()
-    checkpoints = {each: (await accounts.load(each)).checkpoint for each in streams}
-    read = {
-        same: furthest({each: checkpoints[each] for each in names})
-        for same, names in twins(streams).items()
-    }
     return [
-        StreamAccount(
-            each,
-            checkpoints[each],
-            await all_gaps(accounts, each),
-            None if read[each.in_one_case] == each else read[each.in_one_case],
-        )
-        for each in streams
+        StreamAccount(each, (await accounts.load(each)).checkpoint, await all_gaps(accounts, each))
+        for each in await accounts.streams()
     ]
 
 

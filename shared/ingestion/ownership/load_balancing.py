@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
-from shared.ingestion.model import Ownership, OwnershipClaim
+from shared.ingestion.model import Ownership
 from shared.values.leases import is_held
 
 CLAIMS_MAX = 100
@@ -46,8 +46,8 @@ class BalancingPlan:
 
     keep: tuple[Ownership, ...]
     """The partitions that the store assigns to this processor. Any other is lost."""
-    renewals: tuple[OwnershipClaim, ...]
-    claims: tuple[OwnershipClaim, ...]
+    renewals: tuple[Ownership, ...]
+    claims: tuple[Ownership, ...]
     reason: str
 
 
@@ -106,7 +106,7 @@ def plan(
     keep = tuple(holdings.rows[p] for p in holdings.mine)
     fresh = timedelta(seconds=times.renew_seconds)
     renewals = tuple(
-        _renewal(row)
+        replace(row, reason="still at work")
         for row in keep
         if not _is_held(row, now, times) or now - row.modified_at >= fresh
     )
@@ -133,11 +133,7 @@ def _is_held(row: Ownership, now: datetime, times: BalancingTimes) -> bool:
     return is_held(row.modified_at + expires - now, expires)
 
 
-def _renewal(row: Ownership) -> OwnershipClaim:
-    return OwnershipClaim(row.partition_id, row.owner, row.epoch, row.version, "still at work")
-
-
-def _claims(holdings: _Holdings, choose: Choice) -> tuple[tuple[OwnershipClaim, ...], str]:
+def _claims(holdings: _Holdings, choose: Choice) -> tuple[tuple[Ownership, ...], str]:
     free = holdings.free
     share = f"{len(holdings.partition_ids)} partitions, {len(holdings.held)} processors, "
     share += f"{len(holdings.mine)} mine"
@@ -145,7 +141,7 @@ def _claims(holdings: _Holdings, choose: Choice) -> tuple[tuple[OwnershipClaim, 
         return (), f"{share}: enough"
     if free:
         count = min(holdings.missing, len(free), max(len(holdings.mine), 1), CLAIMS_MAX)
-        claims = list[OwnershipClaim]()
+        claims = list[Ownership]()
         for _ in range(count):
             free.remove(taken := choose(free, holdings.me))
             claims.append(_taking(holdings, taken, "free", share))
@@ -168,13 +164,13 @@ def _largest_owner(holdings: _Holdings, choose: Choice) -> str | None:
     return choose([o for o, held in holdings.held.items() if len(held) == most], holdings.me)
 
 
-def _taking(holdings: _Holdings, partition_id: str, why: str, share: str) -> OwnershipClaim:
+def _taking(holdings: _Holdings, partition_id: str, why: str, share: str) -> Ownership:
     row = holdings.rows.get(partition_id)
     epoch, version = (row.epoch + 1, row.version) if row else (1, None)
     reason = f"{share}: take {partition_id} ({why})"
-    return OwnershipClaim(partition_id, holdings.me, epoch, version, reason)
+    return Ownership(partition_id, holdings.me, epoch, version, reason)
 
 
-def release(row: Ownership) -> OwnershipClaim:
+def release(row: Ownership) -> Ownership:
     """Release a partition at once. The epoch stays in the row and is not used again."""
-    return OwnershipClaim(row.partition_id, "", row.epoch, row.version, "given up")
+    return replace(row, owner="", reason="given up")

@@ -16,8 +16,9 @@ from functools import partial
 from typing import Any, Protocol
 
 from shared.ingestion.errors import HubUnavailable, IngestionError, RowChanged, StoreUnavailable
-from shared.ingestion.model import Ownership, OwnershipClaim
+from shared.ingestion.model import Ownership
 from shared.ingestion.ownership.load_balancing import (
+    BalancingPlan,
     BalancingTimes,
     OwnershipView,
     plan,
@@ -29,73 +30,6 @@ from shared.values.concurrency import TaskRunner, task_runner
 
 AT_ONCE_MAX = 32
 """The number of rows that are written concurrently."""
-
-
-@dataclass(frozen=True, slots=True)
-class OwnedPartitions:
-    """What this processor owns as of ``read_at``, and whether it claimed one just now."""
-
-    mine: Mapping[str, Ownership]
-    read_at: datetime
-    claimed: bool
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
-class Balancer:
-    """One processor's part in load balancing. ``me`` is unique. ``epoch_of`` returns the epoch of a
-    partition's last commit; each claim uses a higher one, even if the ownership rows were lost."""
-
-    me: str
-    store: OwnershipStore
-    hub: HubPartitions
-    epoch_of: Callable[[str], Awaitable[int]]
-    times: BalancingTimes = field(default_factory=BalancingTimes)
-    run_tasks: TaskRunner = field(default_factory=lambda: task_runner(AT_ONCE_MAX))
-
-    async def cycle(self) -> OwnedPartitions:
-        """Renew rows and claim partitions. Raises StoreUnavailable and HubUnavailable."""
-        ids = await self.hub.partition_ids()
-        seen = await self.store.owners()
-        planned = plan(OwnershipView(ids, seen.rows), self.me, seen.read_at, self.times)
-        mine = {row.partition_id: row for row in planned.keep}
-        await self._all([partial(self._renew, each, mine) for each in planned.renewals])
-        kept = set(mine)
-        await self._all([partial(self._claim, each, mine) for each in planned.claims])
-        return OwnedPartitions(mine, seen.read_at, mine.keys() > kept, planned.reason)
-
-    async def give_up(self, leases: Iterable[Ownership]) -> None:
-        """Release the leases at once. One that the store refuses to release expires later."""
-        await self._all([partial(self._release, lease) for lease in leases])
-
-    async def _all(self, work: Sequence[Callable[[], Awaitable[None]]]) -> None:
-        """Run the work, and raise the first error itself instead of a group."""
-        try:
-            await self.run_tasks(work)
-        except BaseExceptionGroup as errors:
-            raise errors.exceptions[0] from errors
-
-    async def _release(self, lease: Ownership) -> None:
-        with suppress(RowChanged, StoreUnavailable):
-            await self.store.write(release(lease))
-
-    async def _renew(self, renewal: OwnershipClaim, mine: dict[str, Ownership]) -> None:
-        """Renew one row. After a lost reply the partition stays owned until its previous expiry."""
-        try:
-            mine[renewal.partition_id] = await self.store.write(renewal)
-        except RowChanged:
-            del mine[renewal.partition_id]
-        except StoreUnavailable:
-            return
-
-    async def _claim(self, claim: OwnershipClaim, mine: dict[str, Ownership]) -> None:
-        """Claim one partition. After a lost reply, the next cycle finds the row."""
-        try:
-            committed = await self.epoch_of(claim.partition_id)
-            above = replace(claim, epoch=max(claim.epoch, committed + 1))
-            mine[claim.partition_id] = await self.store.write(above)
-        except (RowChanged, StoreUnavailable):
-            return
 
 
 class PartitionTask(Protocol):
@@ -122,11 +56,18 @@ class _Owned:
 
 @dataclass(slots=True)
 class Processor:
-    """Reads the partitions that the balancer assigns to it. ``elapsed`` never goes back."""
+    """Takes its share of the partitions and reads them. ``me`` is unique, ``elapsed`` never goes
+    back. ``epoch_of`` returns the epoch of a partition's last commit; each claim uses a higher one,
+    even if the ownership rows were lost."""
 
-    balancer: Balancer
+    me: str
+    store: OwnershipStore
+    hub: HubPartitions
+    epoch_of: Callable[[str], Awaitable[int]]
     start: Callable[[Ownership], PartitionTask]
     elapsed: Callable[[], float]
+    times: BalancingTimes = field(default_factory=BalancingTimes)
+    run_tasks: TaskRunner = field(default_factory=lambda: task_runner(AT_ONCE_MAX))
     on_plan: Callable[[str], None] = lambda _reason: None
     """Called in each cycle with the reason for the share."""
     on_failure: Callable[[Exception], None] = lambda _error: None
@@ -140,29 +81,72 @@ class Processor:
         ones start. If the store cannot be read, each is read only until its lease expires."""
         asked_at = self.elapsed()
         try:
-            share = await self.balancer.cycle()
+            ids = await self.hub.partition_ids()
+            seen = await self.store.owners()
+            planned = plan(OwnershipView(ids, seen.rows), self.me, seen.read_at, self.times)
+            mine = await self._owned(planned)
         except (StoreUnavailable, HubUnavailable) as error:
             self.on_failure(error)
             await self._stop([p for p, held in self.held.items() if asked_at >= held.until])
             return False
-        self.on_plan(share.reason)
+        self.on_plan(planned.reason)
         await self._stop(
-            [p for p, held in self.held.items() if not _still_owned(held.lease, share, p)]
+            [p for p, held in self.held.items() if not _still_owned(held.lease, mine.get(p))]
         )
-        for partition_id, lease in share.mine.items():
+        for partition_id, lease in mine.items():
             owned = self.held.get(partition_id)
             reading = owned.reading if owned else self.start(lease)
-            self.held[partition_id] = _Owned(
-                lease, asked_at + self._seconds_left(share, lease), reading
-            )
+            until = asked_at + self._seconds_left(lease, seen.read_at)
+            self.held[partition_id] = _Owned(lease, until, reading)
         await self._give_up_ended()
-        return share.claimed
+        return any(claim.partition_id in mine for claim in planned.claims)
+
+    async def _owned(self, planned: BalancingPlan) -> Mapping[str, Ownership]:
+        """Renew rows and claim partitions; return the rows of those that this processor owns."""
+        mine = {row.partition_id: row for row in planned.keep}
+        await self._all([partial(self._renew, each, mine) for each in planned.renewals])
+        await self._all([partial(self._claim, each, mine) for each in planned.claims])
+        return mine
+
+    async def _all(self, work: Sequence[Callable[[], Awaitable[None]]]) -> None:
+        """Run the work, and raise the first error itself instead of a group."""
+        try:
+            await self.run_tasks(work)
+        except BaseExceptionGroup as errors:
+            raise errors.exceptions[0] from errors
+
+    async def _renew(self, renewal: Ownership, mine: dict[str, Ownership]) -> None:
+        """Renew one row. After a lost reply the partition stays owned until its previous expiry."""
+        try:
+            mine[renewal.partition_id] = await self.store.write(renewal)
+        except RowChanged:
+            del mine[renewal.partition_id]
+        except StoreUnavailable:
+            return
+
+    async def _claim(self, claim: Ownership, mine: dict[str, Ownership]) -> None:
+        """Claim one partition. After a lost reply, the next cycle finds the row."""
+        try:
+            committed = await self.epoch_of(claim.partition_id)
+            above = replace(claim, epoch=max(claim.epoch, committed + 1))
+            mine[claim.partition_id] = await self.store.write(above)
+        except (RowChanged, StoreUnavailable):
+            return
 
     async def stop(self) -> None:
         """Stop reading, then release all partitions."""
         leases = [held.lease for held in self.held.values()]
         await self._stop(list(self.held))
-        await self.balancer.give_up(leases)
+        await self._give_up(leases)
+
+    async def _give_up(self, leases: Iterable[Ownership]) -> None:
+        """Release the leases at once. One that the store refuses to release expires later."""
+
+        async def give_up(lease: Ownership) -> None:
+            with suppress(RowChanged, StoreUnavailable):
+                await self.store.write(release(lease))
+
+        await self._all([partial(give_up, lease) for lease in leases])
 
     async def _give_up_ended(self) -> None:
         """Release each partition whose task has ended. The next claim has a higher epoch."""
@@ -172,23 +156,22 @@ class Processor:
         await self._stop(errors)
         for lease in leases:
             self.on_release(lease, errors[lease.partition_id])
-        await self.balancer.give_up(leases)
+        await self._give_up(leases)
 
     async def _stop(self, partition_ids: Iterable[str]) -> None:
         stopping = [self.held.pop(partition_id).reading for partition_id in partition_ids]
         for reading in stopping:
             reading.cancel()
-        await self.balancer.run_tasks([reading.ended for reading in stopping])
+        await self.run_tasks([reading.ended for reading in stopping])
 
-    def _seconds_left(self, share: OwnedPartitions, lease: Ownership) -> float:
+    def _seconds_left(self, lease: Ownership, read_at: datetime) -> float:
         """How long the lease is valid. If the store's clock was set back, it counts as new."""
-        lasts = self.balancer.times.expire_seconds
-        age = (share.read_at - lease.modified_at).total_seconds()
+        lasts = self.times.expire_seconds
+        age = (read_at - lease.modified_at).total_seconds()
         return min(lasts - age, lasts)
 
 
-def _still_owned(lease: Ownership, share: OwnedPartitions, partition_id: str) -> bool:
-    current = share.mine.get(partition_id)
+def _still_owned(lease: Ownership, current: Ownership | None) -> bool:
     return current is not None and current.epoch == lease.epoch
 
 

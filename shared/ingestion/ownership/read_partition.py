@@ -20,7 +20,7 @@ Process = Callable[[Sequence[Event], Ownership], Awaitable[None]]
 class PartitionReader:
     """Reads any partition of a hub. ``on_failure`` is called with each failure."""
 
-    stream_of: Callable[[str], Awaitable[Stream]]
+    stream_of: Callable[[str], Stream]
     store: EventStore
     receiver: PartitionReceiver
     hub: HubReader
@@ -40,7 +40,7 @@ class PartitionReader:
 
         while True:
             try:
-                stream = await self.stream_of(lease.partition_id)
+                stream = self.stream_of(lease.partition_id)
                 saved = await self.store.load(stream)
                 after = saved.checkpoint.sequence if saved.checkpoint else None
                 if saved.checkpoint:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -15,7 +15,7 @@ from shared.ingestion.model import (
     Effect,
     Gap,
     Mark,
-    OutboxMessage,
+    StoredMessage,
     Stream,
     set_aside_among,
 )
@@ -30,7 +30,6 @@ from shared.ingestion.store.rows import (
     CommitLimits,
     Insert,
     Put,
-    QueuedMessage,
     Remove,
     Row,
     RowEngine,
@@ -53,19 +52,6 @@ class StoredCheckpoint:
     checkpoint: Checkpoint | None
     read_at: datetime
     version: Any = None
-
-
-@dataclass(frozen=True, slots=True)
-class StoredMessage:
-    """A message that has not been sent yet. ``waited`` is the time since it was committed or last
-    taken over, by the store's clock; ``taken`` is how often that was."""
-
-    message: OutboxMessage
-    key: Any
-    sequence: int
-    taken: int = 0
-    waited: timedelta = field(default=timedelta(0), compare=False)
-    version: Any = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +94,7 @@ class EventStore:
         ``saved.version``, perhaps because a repeated request wrote it; AccountingBroken if a row
         exists, occurs twice or exceeds ``limits``; RowRefused if the store can never take one; and
         errors of the user's tables."""
-        check_epoch(saved.checkpoint, commit)
+        check_epoch(saved.checkpoint, commit.checkpoint.epoch)
         check_rows(commit.rows, self.limits)
         writes = commit_writes(commit, saved.version)
         row = await self._write(stream, writes, commit.effects)
@@ -120,14 +106,7 @@ class EventStore:
         """The messages that have not been sent yet, in the order of their events."""
         page = await self._rows.read(OUTBOX, stream.place, limit=limit)
         return [
-            StoredMessage(
-                OutboxMessage(row.value.message_id, row.value.body),
-                (row.value.sequence, row.value.position),
-                row.value.sequence,
-                row.value.taken or 0,
-                page.read_at - row.written_at,
-                row.version,
-            )
+            replace(row.value, waited=page.read_at - row.written_at, version=row.version)
             for row in page.rows
         ]
 
@@ -135,14 +114,14 @@ class EventStore:
         """Take over up to 100 messages, all or none, from another process. Raises RowChanged if one
         was taken over or sent since it was read, perhaps by a repeated request."""
         writes = [
-            Put(OUTBOX, _queued(each, each.taken + 1), each.version, ("taken",))
+            Put(OUTBOX, replace(each, taken=each.taken + 1), each.version, ("taken",))
             for each in messages
         ]
         await self._write(stream, writes)
 
     async def sent(self, stream: Stream, messages: Sequence[StoredMessage]) -> None:
         """Delete messages that were sent, also if some are deleted already or given twice."""
-        await self._rows.delete(OUTBOX, stream.place, [_queued(each) for each in messages])
+        await self._rows.delete(OUTBOX, stream.place, messages)
 
     async def mark_at_work(self, stream: Stream) -> None:
         """Record that a process is working on the stream now."""
@@ -252,7 +231,7 @@ def commit_writes(commit: Commit, version: Any) -> list[Write]:
 def effect_writes(effects: Sequence[Effect]) -> list[Write]:
     """One row for each value, and one for each message."""
     messages = [
-        QueuedMessage(each.sequence, position, message.message_id, message.body)
+        StoredMessage(each.sequence, position, message.message_id, message.body)
         for each in effects
         if each.messages
         for position, message in enumerate(each.messages)
@@ -261,21 +240,16 @@ def effect_writes(effects: Sequence[Effect]) -> list[Write]:
     return [Insert(EFFECT, values), Insert(OUTBOX, messages)]
 
 
-def _queued(stored: StoredMessage, taken: int | None = None) -> QueuedMessage:
-    sequence, position = stored.key
-    return QueuedMessage(sequence, position, stored.message.message_id, stored.message.body, taken)
-
-
 def _letters(stream: Stream, rows: Sequence[Row[DeadLetter]]) -> list[StoredDeadLetter]:
     return [StoredDeadLetter(stream, row.value, row.version) for row in rows]
 
 
-def check_epoch(stored: Checkpoint | None, commit: Commit) -> None:
-    """Raises Fenced if the stored checkpoint has a higher epoch than the commit."""
-    if stored is not None and stored.epoch > commit.checkpoint.epoch:
+def check_epoch(stored: Checkpoint | None, epoch: int) -> None:
+    """Raises Fenced if the stored checkpoint has a higher epoch."""
+    if stored is not None and stored.epoch > epoch:
         raise Fenced(
-            f"epoch {commit.checkpoint.epoch} is over, because the stored checkpoint has epoch "
-            f"{stored.epoch}; another processor owns the partition"
+            f"epoch {epoch} is over, because the stored checkpoint has epoch {stored.epoch}; "
+            "another processor owns the partition"
         )
 
 

@@ -19,6 +19,8 @@ from shared.ingestion.model import (
     FailureKind,
     Gap,
     Mark,
+    Ownership,
+    StoredMessage,
 )
 
 V = TypeVar("V")
@@ -31,22 +33,6 @@ log = logging.getLogger(__name__)
 
 class Working(NamedTuple):
     """The time of its row is when an instance last worked on the stream."""
-
-
-class QueuedMessage(NamedTuple):
-    sequence: int
-    position: int
-    message_id: str = ""
-    body: str = ""
-    taken: int | None = None
-    """How often it was taken over; None if never."""
-
-
-class OwnerRow(NamedTuple):
-    partition_id: str
-    owner: str
-    epoch: int
-    reason: str
 
 
 class BreakerRow(NamedTuple):
@@ -163,7 +149,7 @@ GAP = Kind("gap", Gap, _unreadable_gap, ("first",), since="found_at")
 MARK = Kind("mark", Mark, _refusing("delete the row: old effects are then removed later"), ("at",))
 OUTBOX = Kind(
     "outbox",
-    QueuedMessage,
+    StoredMessage,
     # Later messages are still sent.
     _left_out(
         "message_unreadable",
@@ -172,9 +158,16 @@ OUTBOX = Kind(
     ),
     ("sequence", "position"),
     ("taken",),
+    only=("sequence", "position", "message_id", "body", "taken"),
 )
 # Only the partition of an unreadable owner is not processed until an operator corrects the row.
-OWNER = Kind("owner", OwnerRow, _left_out("owner_unreadable"), ("partition_id",))
+OWNER = Kind(
+    "owner",
+    Ownership,
+    _left_out("owner_unreadable"),
+    ("partition_id",),
+    only=("partition_id", "owner", "epoch", "reason"),
+)
 BREAKER = Kind("state", BreakerRow, _unreadable_state)
 # A tally holds no more than the counts of one instance in ten seconds.
 TALLY = Kind(

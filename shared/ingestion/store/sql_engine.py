@@ -6,21 +6,17 @@ from __future__ import annotations
 import asyncio
 import re
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, TypeVar
 
 from sqlalchemy import (
     URL,
-    Column,
     Connection,
-    Dialect,
     Engine,
     MetaData,
-    Table,
     create_engine,
     event,
-    inspect,
     make_url,
 )
 from sqlalchemy.exc import (
@@ -31,7 +27,6 @@ from sqlalchemy.exc import (
     TimeoutError,
 )
 from sqlalchemy.pool import StaticPool
-from sqlalchemy.schema import CreateColumn
 
 from shared.ingestion.errors import StoreUnavailable
 from shared.ingestion.failure_cause import blames_input
@@ -49,8 +44,8 @@ REFUSED_TEXTS = re.compile(
 )
 """What the errors say whose class and attributes do not tell, of SQL Server and of PostgreSQL."""
 REFUSED_ADVICE = (
-    "Check the login in IngestionDatabaseUrl, and grant it the rights to read, write, create and "
-    "alter tables"
+    "Check the login in IngestionDatabaseUrl, and grant it the rights to read, write and create "
+    "tables"
 )
 RECYCLE_SECONDS = 1500
 """Azure SQL drops an idle connection after 30 minutes."""
@@ -58,7 +53,7 @@ RECYCLE_SECONDS = 1500
 
 @redacting
 class Sql:
-    """A database. Before the first use, missing tables are created and missing columns added."""
+    """A database. Before the first use, missing tables are created."""
 
     def __init__(self, url: str, *metadata: MetaData) -> None:
         self.engine = _engine(url)
@@ -103,15 +98,10 @@ class Sql:
                 return
             for each in self._metadata:
                 try:
-                    self._create_tables(each)
+                    each.create_all(self.engine)
                 except (IntegrityError, ProgrammingError, OperationalError):
-                    self._create_tables(each)  # another process created them at the same time
+                    each.create_all(self.engine)  # another process created them at the same time
             self._has_tables = True
-
-    def _create_tables(self, metadata: MetaData) -> None:
-        metadata.create_all(self.engine)
-        with self.engine.begin() as connection:
-            add_missing(connection, metadata)
 
 
 def place_of(url: URL) -> str:
@@ -187,43 +177,3 @@ def _begin_sqlite(connection: Connection) -> None:
     """Take the write lock at once: a transaction that begins with a read cannot write later."""
     if not connection.get_execution_options().get("reading"):
         connection.exec_driver_sql("BEGIN IMMEDIATE")
-
-
-ADDED = {"added": True}
-"""The ``info`` of a column that the first version of its table did not have."""
-
-
-def add_missing(connection: Connection, metadata: MetaData) -> None:
-    """Add the columns that are marked with ADDED to tables that do not have them yet."""
-    for table in metadata.tables.values():
-        added = [column for column in table.columns if column.info.get("added")]
-        if added:
-            _add_to(connection, table, added)
-
-
-def _add_to(connection: Connection, table: Table, added: Sequence[Column[Any]]) -> None:
-    present = {each["name"] for each in inspect(connection).get_columns(table.name)}
-    missing = [column for column in added if column.name not in present]
-    if missing and connection.dialect.name == "sqlite":
-        _rebuild(connection, table, [each for each in table.columns if each.name in present])
-        return
-    for column in missing:
-        connection.exec_driver_sql(statement(connection.dialect, table, column))
-
-
-def statement(dialect: Dialect, table: Table, column: Column[Any]) -> str:
-    """The statement that adds a column, without the word COLUMN, which SQL Server rejects."""
-    name = dialect.identifier_preparer.format_table(table)
-    return f"ALTER TABLE {name} ADD {CreateColumn(column).compile(dialect=dialect)}"
-
-
-def _rebuild(connection: Connection, table: Table, kept: Sequence[Column[Any]]) -> None:
-    """Create the table again, as SQLite cannot add a column whose default is the current time."""
-    prepare = connection.dialect.identifier_preparer
-    name, old = prepare.format_table(table), prepare.quote(f"{table.name}_old")
-    columns = ", ".join([prepare.quote(column.name) for column in kept])
-    connection.exec_driver_sql(f"ALTER TABLE {name} RENAME TO {old}")
-    table.create(connection)
-    copy = f"INSERT INTO {name} ({columns}) SELECT {columns} FROM {old}"  # noqa: S608  our names
-    connection.exec_driver_sql(copy)
-    connection.exec_driver_sql(f"DROP TABLE {old}")

@@ -23,8 +23,6 @@ from sqlalchemy import (
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.functions import FunctionElement
 
-from shared.ingestion.store.sql_engine import ADDED
-
 metadata = MetaData()
 SEQUENCE = BigInteger().with_variant(Integer, "sqlite")
 NAMES = ("namespace", "hub", "consumer_group", "partition_id")
@@ -85,13 +83,8 @@ def _key(name: str, type_: Any, key: str) -> Column[Any]:
     return Column(name, type_, key=key, primary_key=True, autoincrement=False)
 
 
-def _needed(name: str, type_: Any, key: str) -> Column[Any]:
-    return Column(name, type_, key=key, nullable=False)
-
-
-def _added(name: str, type_: Any, key: str, default: Any) -> Column[Any]:
-    """A column that the first version of its table did not have."""
-    return Column(name, type_, key=key, nullable=False, server_default=default, info=ADDED)
+def _needed(name: str, type_: Any, key: str, default: Any = None) -> Column[Any]:
+    return Column(name, type_, key=key, nullable=False, server_default=default)
 
 
 def _group_key() -> list[Column[Any]]:
@@ -116,7 +109,7 @@ checkpoints = _table(
     _needed("Epoch", SEQUENCE, "epoch"),
     _needed("Owner", Unicode(200), "owner"),
     _needed("TransactionID", String(100), "txid"),
-    _added("SetAside", SEQUENCE, "set_aside", "0"),
+    _needed("SetAside", SEQUENCE, "set_aside", "0"),
 )
 
 dead_letters = _table(
@@ -147,8 +140,8 @@ outbox = _table(
     _key("MessagePosition", SmallInteger, "position"),
     _needed("MessageID", UnicodeText, "message_id"),
     _needed("Body", UnicodeText, "body"),
-    _added("WaitsSince", UtcTime, "waits_since", server_now()),
-    _added("Taken", Integer, "taken", "0"),
+    _needed("WaitsSince", UtcTime, "waits_since", server_now()),
+    _needed("Taken", Integer, "taken", "0"),
 )
 
 working = _table(

@@ -17,8 +17,8 @@ from azure.core.exceptions import AzureError, HttpResponseError
 
 from shared.azure.refusals import TEXT_LENGTH_MAX
 from shared.azure.transport import server_time
-from shared.ingestion.breaker.state import LONG_AGO
 from shared.ingestion.errors import AccountingBroken, RowChanged, RowRefused, StoreUnavailable
+from shared.ingestion.model import LONG_AGO
 from shared.ingestion.store.newest import newest_keys
 from shared.ingestion.store.rows import (
     CHECKPOINT,

@@ -52,11 +52,6 @@ def test_a_link_is_valid_for_one_breaker_of_one_deployment_until_its_exact_secon
         verify(keys, token(), deployment, breaker, at)
 
 
-def test_a_link_of_an_earlier_version_says_where_a_new_one_is() -> None:
-    with pytest.raises(TokenRefused, match=r"earlier version.*GET /api/breakers/metrics/status"):
-        verify([KEY], issue(KEY, "", "metrics", 4, NOW, DAY), "prod", "metrics", NOW)
-
-
 def test_a_deployment_is_told_apart_by_each_of_its_names_but_not_by_their_case() -> None:
     names = ("ns", "hub", "$Default", "account")
     others = [(*names[:n], "other", *names[n + 1 :]) for n in range(4)]

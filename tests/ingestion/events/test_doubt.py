@@ -20,8 +20,7 @@ from shared.ingestion.errors import BreakerOpen, HandlerTimedOut
 from shared.ingestion.events import ingest
 from shared.ingestion.events.accounting import Writer
 from shared.ingestion.events.breaker_client import BreakerClient
-from shared.ingestion.events.doubt import PROBES_MAX, Doubt, doubted, evidence
-from shared.ingestion.events.handling import limited
+from shared.ingestion.events.handling import PROBES_MAX, Doubt, doubted, evidence, limited
 from shared.ingestion.events.ingest import PartitionPipeline
 from shared.ingestion.model import Effect, Event, FailureKind
 from shared.values.concurrency import task_runner

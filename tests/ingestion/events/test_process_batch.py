@@ -230,15 +230,19 @@ class GatewayGone(Exception):
     """An error of a library that a handler uses."""
 
 
-async def test_an_error_that_the_user_names_is_retried_and_then_holds_the_partition(
+async def test_an_error_that_the_handler_raises_as_an_outage_is_retried_and_holds_the_partition(
     rig: Rig,
 ) -> None:
-    named = replace(rig.consumer, outages=(GatewayGone,))
-    rig.handle.fails(1, *[GatewayGone("no route")] * 2)
-    await process_batch(events(0, 2), named)
-    rig.handle.fails(4, *[GatewayGone("no route")] * 3)
-    with pytest.raises(GatewayGone):
-        await process_batch(events(3, 5), named)
+    def outage() -> Exception:
+        error = ConnectionError("the gateway is gone")
+        error.__cause__ = GatewayGone("no route")
+        return error
+
+    rig.handle.fails(1, outage(), outage())
+    await process_batch(events(0, 2), rig.consumer)
+    rig.handle.fails(4, outage(), outage(), outage())
+    with pytest.raises(ConnectionError):
+        await process_batch(events(3, 5), rig.consumer)
     assert rig.account == {"effects": [0, 1, 2, 3], "dead": [], "gaps": []}
 
 

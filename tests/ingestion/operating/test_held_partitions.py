@@ -16,7 +16,6 @@ from shared.ingestion.errors import HubMissing, HubUnavailable, RowUnreadable
 from shared.ingestion.model import HubState, Stream
 from shared.ingestion.operating.breaker_controller import Backlog, BreakerController
 from shared.ingestion.operating.event_news import of_hub
-from shared.ingestion.ports import NoSwitch
 from shared.ingestion.store.events import StoredCheckpoint
 from shared.notifications.ports import Observed
 from tests.builders import NOW
@@ -51,7 +50,7 @@ class Unreadable(MemoryIngestionStore):
         raise RowUnreadable(f"{stream.key}: sequence is 'x'")
 
 
-async def stream_of(partition_id: str) -> Stream:
+def stream_of(partition_id: str) -> Stream:
     return Stream("ns", "hub", "$Default", partition_id)
 
 
@@ -63,7 +62,7 @@ async def backlogs(
 ) -> Sequence[Backlog]:
     store = store or MemoryIngestionStore(lambda: NOW)
     if last is not None:
-        stream = await stream_of("0")
+        stream = stream_of("0")
         await store.commit(stream, await store.load(stream), commit(None, last))
     controller = BreakerController(
         "b",
@@ -71,7 +70,6 @@ async def backlogs(
         MemoryBreakerStore(lambda: NOW),
         store,
         hub,
-        NoSwitch(),
         stream_of,
         [],
         HOUR,

@@ -44,20 +44,6 @@ async def test_the_account_of_a_stream_lists_its_gaps(capsys: pytest.CaptureFixt
     assert "no events were processed yet" in capsys.readouterr().out
 
 
-async def test_the_account_names_the_checkpoint_that_counts_if_names_differ_by_case(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    store, stream = MemoryIngestionStore(lambda: NOW), new_stream("3")
-    for each, last in ((stream, 9), (replace(stream, hub=stream.hub.upper()), 7)):
-        await store.commit(each, await store.load(each), commit(None, last))
-    shown = view.accounts(await account.stream_accounts(store))
-    tables.accounts(shown)
-    remarks = {each["last"]: each["remark"] for each in shown["streams"]}
-    assert remarks[9] == ""
-    assert f"not used, because the names of {stream.key} differ only by case" in remarks[7]
-    assert remarks[7] in " ".join(capsys.readouterr().out.split())
-
-
 async def test_more_gaps_than_fit_into_a_page_are_all_read() -> None:
     store, stream = MemoryIngestionStore(lambda: NOW), new_stream()
     many = {n: Gap(n, n, NOW, "skipped") for n in range(0, 5000, 2)}

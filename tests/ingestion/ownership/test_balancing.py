@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.ingestion.model import Ownership, OwnershipClaim
+from shared.ingestion.model import Ownership
 from shared.ingestion.ownership.load_balancing import (
     CLAIMS_MAX,
     OwnershipView,
@@ -26,7 +26,7 @@ def partitions(count: int) -> tuple[str, ...]:
 
 
 def row(partition_id: str, owner: str, seconds_ago: float = 0, epoch: int = 1) -> Ownership:
-    return Ownership(partition_id, owner, epoch, ago(seconds_ago), f"v-{partition_id}")
+    return Ownership(partition_id, owner, epoch, f"v-{partition_id}", "", ago(seconds_ago))
 
 
 def view(count: int, shares: Mapping[str, int] | None = None, *, dead: str = "") -> OwnershipView:
@@ -40,9 +40,9 @@ def held(seen: OwnershipView) -> dict[str, int]:
     return dict(Counter(each.owner for each in seen.ownerships))
 
 
-def after(seen: OwnershipView, claim: OwnershipClaim) -> OwnershipView:
+def after(seen: OwnershipView, claim: Ownership) -> OwnershipView:
     rest = tuple(r for r in seen.ownerships if r.partition_id != claim.partition_id)
-    new = Ownership(claim.partition_id, claim.owner, claim.epoch, NOW, f"{claim.epoch}")
+    new = replace(claim, version=f"{claim.epoch}", modified_at=NOW)
     return replace(seen, ownerships=(*rest, new))
 
 
@@ -153,14 +153,14 @@ def test_a_claim_names_the_version_that_it_replaces_and_its_reason(
     shares: dict[str, int], claim: tuple[str, str, int, str | None], reason: str
 ) -> None:
     planned = plan(view(4, shares), "me", NOW, choose=first)
-    assert (planned.claims, planned.reason) == ((OwnershipClaim(*claim, reason),), reason)
+    assert (planned.claims, planned.reason) == ((Ownership(*claim, reason),), reason)
 
 
 def test_renewals_and_releases_state_their_reason() -> None:
     mine = row("0", "me", 15, epoch=3)
     planned = plan(OwnershipView(partitions(1), (mine,)), "me", NOW)
-    assert planned.renewals == (OwnershipClaim("0", "me", 3, "v-0", "still at work"),)
-    assert release(mine) == OwnershipClaim("0", "", 3, "v-0", "given up")
+    assert planned.renewals == (replace(mine, reason="still at work"),)
+    assert release(mine) == replace(mine, owner="", reason="given up")
 
 
 @pytest.mark.parametrize(
@@ -186,8 +186,8 @@ def test_the_stores_clock_decides_whether_a_row_is_kept_renewed_or_free(
 ) -> None:
     planned = plan(OwnershipView(("0",), (row("0", owner, seconds_ago, epoch=7),)), "me", NOW)
     assert [kept.epoch for kept in planned.keep] == [7] * keeps
-    assert [(c.epoch, c.expected_version) for c in planned.renewals] == [(7, "v-0")] * renews
-    assert [(c.epoch, c.expected_version) for c in planned.claims] == [(8, "v-0")] * claims
+    assert [(c.epoch, c.version) for c in planned.renewals] == [(7, "v-0")] * renews
+    assert [(c.epoch, c.version) for c in planned.claims] == [(8, "v-0")] * claims
     assert all("(free)" in claim.reason for claim in planned.claims)
 
 

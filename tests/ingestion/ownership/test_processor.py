@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import selectors
 from collections import Counter
-from dataclasses import replace
 from datetime import datetime, timedelta
 
 import pytest
@@ -19,9 +18,9 @@ from shared.ingestion.errors import (
     StreamRecreated,
 )
 from shared.ingestion.hub.client import KnownPartitions
-from shared.ingestion.model import Ownership, OwnershipClaim
+from shared.ingestion.model import Ownership
 from shared.ingestion.ownership.load_balancing import BalancingTimes
-from shared.ingestion.ownership.processor import Balancer, Processor, run_processor
+from shared.ingestion.ownership.processor import Processor, run_processor
 from shared.ingestion.store.owners import OwnershipSnapshot
 from tests.builders import NOW
 
@@ -40,7 +39,7 @@ class Owners(MemoryOwnershipStore):
             raise StoreUnavailable("no answer")
         return await super().owners()
 
-    async def write(self, claim: OwnershipClaim) -> Ownership:
+    async def write(self, claim: Ownership) -> Ownership:
         if self.down or self.read_only:
             raise StoreUnavailable("no answer")
         return await super().write(claim)
@@ -73,8 +72,8 @@ class Rig:
         self.processor = self.new("me")
 
     def new(self, name: str) -> Processor:
-        balancer = Balancer(name, self.owners, self, self.epoch_of, TIMES)
-        return Processor(balancer, self.start, lambda: 7e6 + self.passed)
+        elapsed = lambda: 7e6 + self.passed  # noqa: E731
+        return Processor(name, self.owners, self, self.epoch_of, self.start, elapsed, TIMES)
 
     def store_clock(self) -> datetime:
         return NOW + timedelta(seconds=self.passed)
@@ -133,9 +132,7 @@ async def test_while_the_store_is_unreachable_a_lease_ends_when_it_expires(
 @pytest.mark.parametrize("hangs", [False, True])
 async def test_an_unavailable_hub_does_not_end_leases(hangs: bool) -> None:
     rig = Rig()
-    rig.processor.balancer = replace(
-        rig.processor.balancer, hub=KnownPartitions(rig, timeout_seconds=0.01)
-    )
+    rig.processor.hub = KnownPartitions(rig, timeout_seconds=0.01)
     rig.hub_down = True
     assert not await rig.processor.cycle(), "the share is not known yet"
     rig.hub_down = False
@@ -227,7 +224,7 @@ class NoWaiting(selectors.DefaultSelector):
 class SlowOwners(MemoryOwnershipStore):
     """Each write takes 0.3 seconds."""
 
-    async def write(self, claim: OwnershipClaim) -> Ownership:
+    async def write(self, claim: Ownership) -> Ownership:
         await asyncio.sleep(0.15)
         row = await super().write(claim)
         await asyncio.sleep(0.15)
@@ -246,9 +243,7 @@ def test_1024_partitions_are_shared_within_a_minute_and_then_stay(
         rig, stopping = Rig(partitions=1024), asyncio.Event()
         owners = SlowOwners(lambda: NOW + timedelta(seconds=selector.now))
         everyone = [
-            Processor(
-                Balancer(f"p{n}", owners, rig, rig.epoch_of, TIMES), rig.start, lambda: selector.now
-            )
+            Processor(f"p{n}", owners, rig, rig.epoch_of, rig.start, lambda: selector.now, TIMES)
             for n in range(processors)
         ]
         running = [

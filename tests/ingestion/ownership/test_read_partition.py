@@ -20,7 +20,7 @@ from shared.ingestion.ownership.read_partition import (
 from tests.builders import NOW
 
 STREAM = Stream("ns", "hub", "$Default", "0")
-LEASE = Ownership("0", "me", 1, NOW)
+LEASE = Ownership("0", "me", 1)
 CHECKPOINT = Checkpoint(0, 7, "@7", NOW, 1, "me", "tx")
 ATTEMPTS_MAX = 5
 
@@ -47,7 +47,7 @@ class Reading:
         )
         await reader.read(LEASE)
 
-    async def stream_of(self, _partition_id: str) -> Stream:
+    def stream_of(self, _partition_id: str) -> Stream:
         return STREAM
 
     async def receive(self, *_arguments: object) -> None:

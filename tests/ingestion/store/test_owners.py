@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-import uuid
 
 import pytest
 
-from shared.ingestion.model import Ownership, OwnershipClaim
+from shared.ingestion.model import Ownership
 from shared.ingestion.store.owners import OwnershipStore
-from tests.ingestion.conftest import Backend, wins
+from tests.ingestion.conftest import wins
 
 
 async def claim(
     owners: OwnershipStore, owner: str, epoch: int = 1, previous: Ownership | None = None
 ) -> Ownership:
     version = previous and previous.version
-    return await owners.write(OwnershipClaim("0", owner, epoch, version, "why"))
+    return await owners.write(Ownership("0", owner, epoch, version, "why"))
 
 
 async def only_owner(owners: OwnershipStore) -> Ownership:
@@ -35,26 +34,3 @@ async def test_only_one_of_many_claims_based_on_the_same_version_wins(
     assert (row.owner, row.epoch) == ("abcdefgh"[won.index(True)], 2)
     assert not await wins(claim(owners, "late", 1, before))
     assert (await only_owner(owners)).version == row.version
-
-
-async def test_processes_whose_names_differ_by_case_share_the_partitions(backend: Backend) -> None:
-    hub = f"Hub-{uuid.uuid4().hex}"
-    ours, theirs = backend.owners(hub), backend.owners(hub.upper())
-    first = await claim(ours, "a")
-    assert not await wins(claim(theirs, "b"))
-    await claim(theirs, "b", 2, first)
-    row = await only_owner(ours)
-    assert (row.owner, row.epoch) == ("b", 2)
-
-
-async def test_a_process_of_an_earlier_version_keeps_the_rows_that_it_reads(
-    backend: Backend,
-) -> None:
-    """Earlier versions read and write only rows with the names exactly as in their settings."""
-    hub = f"Hub-{uuid.uuid4().hex}"
-    names = ("ns/ü", hub, "$Default")
-    await backend.owners().write(OwnershipClaim("0", "old", 1, (names, None), "free"))
-    present = backend.owners(hub.lower())
-    row = await only_owner(present)
-    taken = await claim(present, "new", 2, row)
-    assert (row.owner, taken.version[0]) == ("old", names)

@@ -25,7 +25,7 @@ from sqlalchemy.schema import CreateTable, DDLElement
 from shared.ingestion.breaker.failure_window import Tally
 from shared.ingestion.breaker.state import Breaker
 from shared.ingestion.errors import StoreUnavailable
-from shared.ingestion.model import OwnershipClaim
+from shared.ingestion.model import Ownership
 from shared.ingestion.store.breakers import BreakerStore
 from shared.ingestion.store.events import EventStore
 from shared.ingestion.store.owners import OwnershipStore
@@ -101,8 +101,8 @@ async def recorded() -> RecordedStatements:
     await store.gaps(stream, 1, 10)
     await store.streams()
     owners = OwnershipStore(SqlRows(sql), "ns", "hub", "$Default")
-    mine = await owners.write(OwnershipClaim("0", "a", 1, None, "free"))
-    await owners.write(OwnershipClaim("0", "a", 1, mine.version, "renewed"))
+    mine = await owners.write(Ownership("0", "a", 1, None, "free"))
+    await owners.write(Ownership("0", "a", 1, mine.version, "renewed"))
     await owners.owners()
     breakers = BreakerStore(SqlRows(sql), "hub")
     seen = await breakers.replace(await breakers.load(), Breaker())
@@ -271,7 +271,7 @@ def test_a_refused_login_or_right_is_one_line_that_says_what_to_grant(
         raise kind("INSERT INTO t", None, original)
     said = str(caught.value)
     assert said.startswith(f"writing to x failed: {original}. Check the login in ")
-    assert "grant it the rights to read, write, create and alter tables" in said
+    assert "grant it the rights to read, write and create tables" in said
 
 
 def _bytes(kind: object) -> int:

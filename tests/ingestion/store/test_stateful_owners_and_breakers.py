@@ -3,7 +3,6 @@ answers."""
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from datetime import datetime, timedelta
@@ -15,9 +14,9 @@ from hypothesis.stateful import initialize, rule
 
 from local.twins.ingestion import MemoryBreakerStore, MemoryOwnershipStore
 from shared.ingestion.breaker.failure_window import TALLIES_KEPT, Tally
-from shared.ingestion.breaker.state import LONG_AGO, Breaker, BreakerMode, Probe
+from shared.ingestion.breaker.state import Breaker, BreakerMode, Probe
 from shared.ingestion.errors import RowChanged, StoreUnavailable
-from shared.ingestion.model import Ownership, OwnershipClaim
+from shared.ingestion.model import LONG_AGO, Ownership
 from shared.ingestion.store.breakers import BreakerSnapshot
 from shared.ingestion.store.owners import OwnershipSnapshot
 from tests.builders import NOW
@@ -66,8 +65,7 @@ tallies = st.builds(
 
 
 class OwnersAndBreaker(StoreMachine):
-    """The partitions of one hub and consumer group, and the breaker of two instances of the app.
-    Some processes have the hub's name in capitals."""
+    """The partitions of one hub and consumer group, and the breaker of two instances."""
 
     errors = (RowChanged, StoreUnavailable)
     unavailable = StoreUnavailable
@@ -84,11 +82,10 @@ class OwnersAndBreaker(StoreMachine):
         backend = self._backend(stack)
         if backend.kind != "tables":
             self.network.through(backend.sql)
-        hub, memory = f"hub-{uuid.uuid4().hex[:8]}", MemoryOwnershipStore(self.clock)
-        ours, capitals = backend.owners(hub), backend.owners(hub.upper())
+        memory = MemoryOwnershipStore(self.clock)
         return (
-            {"owners": memory, "in_capitals": memory, "breaker": MemoryBreakerStore(self.clock)},
-            {"owners": ours, "in_capitals": capitals, "breaker": backend.breaker()},
+            {"owners": memory, "breaker": MemoryBreakerStore(self.clock)},
+            {"owners": backend.owners(), "breaker": backend.breaker()},
         )
 
     async def look(self, side: Side) -> Look:
@@ -123,22 +120,14 @@ class OwnersAndBreaker(StoreMachine):
         owner=owners,
         epoch=epochs,
         why=reasons,
-        store=st.sampled_from(["owners", "in_capitals"]),
         fault=faults(),
     )
     def claim(
-        self,
-        partition: str,
-        back: int,
-        owner: str,
-        epoch: int,
-        why: str,
-        store: str,
-        fault: Fault,
+        self, partition: str, back: int, owner: str, epoch: int, why: str, fault: Fault
     ) -> None:
         """Write a claim based on the current version or an older one. Its epoch may be lower."""
         version = self._version(partition, back)
-        call = _writing(version, OwnershipClaim(partition, owner, epoch, None, why), store)
+        call = _writing(version, Ownership(partition, owner, epoch, None, why))
         answer = self.step(call, _plain, fault)
         if answer is not None:
             assert self.is_now(answer.real.modified_at)
@@ -149,8 +138,8 @@ class OwnersAndBreaker(StoreMachine):
         self, partition: str, back: int, first: str, second: str, epoch: int
     ) -> None:
         version = self._version(partition, back)
-        ours = OwnershipClaim(partition, first, epoch, None, "race")
-        theirs = OwnershipClaim(partition, second, epoch, None, "race")
+        ours = Ownership(partition, first, epoch, None, "race")
+        theirs = Ownership(partition, second, epoch, None, "race")
         self.race(_writing(version, ours), _writing(version, theirs), _plain)
 
     # --- the breaker ---
@@ -232,11 +221,11 @@ def _by_partition(seen: OwnershipSnapshot) -> dict[str, Ownership]:
     return {row.partition_id: row for row in seen.rows}
 
 
-def _writing(version: Both[Any], claim: OwnershipClaim, store: str = "owners") -> SideCall:
+def _writing(version: Both[Any], claim: Ownership) -> SideCall:
     def write(side: Side) -> Any:
         current = version.of(side)
-        return getattr(side, store).write(
-            OwnershipClaim(claim.partition_id, claim.owner, claim.epoch, current, claim.reason)
+        return side.owners.write(
+            Ownership(claim.partition_id, claim.owner, claim.epoch, current, claim.reason)
         )
 
     return write

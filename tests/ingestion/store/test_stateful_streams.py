@@ -27,7 +27,6 @@ from shared.ingestion.errors import (
     StoreUnavailable,
 )
 from shared.ingestion.events.process_batch import process_batch
-from shared.ingestion.events.stored_streams import StoredStreams
 from shared.ingestion.model import (
     Checkpoint,
     Commit,
@@ -38,10 +37,11 @@ from shared.ingestion.model import (
     Gap,
     Mark,
     OutboxMessage,
+    StoredMessage,
     Stream,
     message_id,
 )
-from shared.ingestion.store.events import StoredCheckpoint, StoredDeadLetter, StoredMessage
+from shared.ingestion.store.events import StoredCheckpoint, StoredDeadLetter
 from shared.ingestion.store.rows import CommitLimits
 from tests.builders import NOW
 from tests.ingestion.commits import checkpoint, event, gap, letter
@@ -74,9 +74,7 @@ ALL = 20_000
 """More rows than a machine writes, so that a read returns all of them."""
 TIME_STEP = timedelta(milliseconds=1)
 """Between two failures. Azurite stores microseconds, but compares times in milliseconds."""
-CAPITALS = "0 in capitals"
-"""Partition 0 as an earlier version stored it if the settings had the hub's name in capitals."""
-PARTITIONS = ("0", 'ü%|=7C/\\#?"🚀', CAPITALS)
+PARTITIONS = ("0", 'ü%|=7C/\\#?"🚀')
 TEXTS = {
     "empty": "",
     "short": "text",
@@ -158,8 +156,7 @@ class Streams(StoreMachine):
 
     def stream(self, partition: str) -> Stream:
         """The stream of this step, which ``look`` then reads."""
-        hub, number = (self.hub.upper(), "0") if partition == CAPITALS else (self.hub, partition)
-        self.at = Stream("ns", hub, "$Default", number)
+        self.at = Stream("ns", self.hub, "$Default", partition)
         return self.at
 
     async def look(self, side: Side) -> Look:
@@ -406,16 +403,8 @@ class Streams(StoreMachine):
 
     def _begun(self, streams: Sequence[Stream]) -> list[Stream]:
         """The listed streams of this machine. A stream whose first commit failed may be listed."""
-        ours = [s for s in streams if s.in_one_case.hub == self.hub]
+        ours = [s for s in streams if s.hub == self.hub]
         return [s for s in ours if self._end(s) is not None]
-
-    @rule(partition=partitions, change=st.sampled_from([str.lower, str.upper, str.swapcase]))
-    def find_the_stored_names(self, partition: str, change: Callable[[str], str]) -> None:
-        at = self.stream(partition)
-        given = Stream("NS", change(at.hub), change("$Default"), at.partition_id)
-        same = [s for s in self.handles if s[1] == "saved" and s[0].in_one_case == at.in_one_case]
-        if any(self._end(stream) is not None for stream, _ in same):
-            self.step(lambda s: StoredStreams(s.streams).find(given))
 
     # --- notes, and retention ---
 

@@ -16,7 +16,7 @@ from shared.ingestion.breaker.state import Breaker
 from shared.ingestion.errors import StoreUnavailable
 from shared.ingestion.events.accounting import Writer
 from shared.ingestion.events.process_batch import Consumer, process_batch
-from shared.ingestion.model import Effect, Event, OutboxMessage, OwnershipClaim, Stream
+from shared.ingestion.model import Effect, Event, OutboxMessage, Ownership, Stream
 from shared.ingestion.store.breakers import BreakerSnapshot, BreakerStore
 from shared.ingestion.store.events import EventStore
 from shared.ingestion.store.owners import OwnershipStore
@@ -100,7 +100,7 @@ async def test_an_unreachable_store_raises_store_unavailable() -> None:
     calls = (
         EventStore(rows).outbox(Stream("ns", "hub", "$Default", "0"), 1),
         owners.owners(),
-        owners.write(OwnershipClaim("0", "me", 1, None, "a claim that fails is no claim")),
+        owners.write(Ownership("0", "me", 1, None, "a claim that fails is no claim")),
         breaker.load(),
         breaker.replace(BreakerSnapshot(Breaker(), NOW), Breaker()),
     )

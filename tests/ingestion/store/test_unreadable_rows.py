@@ -12,11 +12,10 @@ import pytest
 from sqlalchemy import update
 
 from local.azurite import Azurite
-from shared.ingestion.breaker.state import LONG_AGO
 from shared.ingestion.dead_letters import find as finding
 from shared.ingestion.errors import RowUnreadable
 from shared.ingestion.events.retention import EffectRetention
-from shared.ingestion.model import FailureKind, OwnershipClaim, Stream
+from shared.ingestion.model import LONG_AGO, FailureKind, Ownership, Stream
 from shared.ingestion.operating import event_news as news
 from shared.ingestion.store.breakers import BreakerStore
 from shared.ingestion.store.events import EventStore
@@ -227,7 +226,7 @@ async def test_an_unreadable_breaker_raises_an_error_that_says_what_to_do(
 async def test_an_unreadable_owner_hides_no_other(rows: Rows, storage: StorageConnection) -> None:
     group = ("ns", uuid.uuid4().hex, "$Default")
     owners = OwnershipStore(TableRows(storage), *group)
-    await owners.write(OwnershipClaim("0", "me", 1, None, "free"))
+    await owners.write(Ownership("0", "me", 1, None, "free"))
     await rows.put("Ownership", joined(*group), "1")
     assert [row.partition_id for row in (await owners.owners()).rows] == ["0"]
     await owners.close()
