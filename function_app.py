@@ -192,7 +192,7 @@ async def telemetry_arrived(message: func.QueueMessage) -> None:
 @guard_invocation
 async def process_dataset(message: func.ServiceBusMessage) -> None:
     """Process a data set for a period that has ended, unless it was processed already."""
-    await app.data_sets.process(message.get_body(), holder=str(message.sequence_number))
+    await app.data_sets.process(message.get_body(), message=str(message.sequence_number))
 
 
 @data_sets.queue_trigger(

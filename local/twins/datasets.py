@@ -9,9 +9,9 @@ from collections.abc import Callable, Mapping
 from datetime import datetime
 
 from local.twins.table import MemoryTable
-from shared.trends.datasets.entities import QueueDescription
 from shared.trends.datasets.processing import DatasetWork
-from shared.trends.store.claims import TableClaims, _keys
+from shared.trends.datasets.queues import QueueDescription
+from shared.trends.store.claims import TableClaims
 from shared.values.messages import LinkFailed
 
 
@@ -20,13 +20,6 @@ class MemoryClaims(TableClaims):
 
     def __init__(self, now: Callable[[], datetime]) -> None:
         self._table: MemoryTable = MemoryTable(now)
-
-    def delete(self, work: DatasetWork) -> None:
-        """Delete the claim, as an operator may do in the table by hand."""
-        self._table.stored.pop(_keys(work), None)
-
-    def knows(self, work: DatasetWork) -> bool:
-        return _keys(work) in self._table.stored
 
 
 class RecordingRecompute:

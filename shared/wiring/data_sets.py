@@ -6,9 +6,9 @@ from functools import cached_property
 
 from shared.trends.datasets.arrivals import decode_arrival
 from shared.trends.datasets.flows import process_dataset, telemetry_arrived
-from shared.trends.datasets.flows.check_queues import CheckOnce
-from shared.trends.datasets.flows.process_dataset import ClaimStore
+from shared.trends.datasets.flows.process_dataset import Claims
 from shared.trends.datasets.processing import decode_work
+from shared.trends.datasets.queues import CheckOnce
 from shared.values.messages import MessageSender
 from shared.wiring.checks import PROCESSING_CONNECTION
 from shared.wiring.parts import Parts
@@ -24,11 +24,10 @@ class DataSetParts(Parts):
             arrival, periods, self.processing_sender, now, self.undated
         )
 
-    async def process(self, body: bytes, holder: str) -> None:
-        """Process the data set of a message. ``holder`` identifies the message."""
-        recompute = self._app.nightly.recompute
-        work, sender = decode_work(body), self.processing_sender
-        await process_dataset.process_data_set(work, holder, self.claims, recompute, sender)
+    async def process(self, body: bytes, message: str) -> None:
+        """Process the data set of a message."""
+        work, recompute = decode_work(body), self._app.nightly.recompute
+        await process_dataset.process_data_set(work, message, self.claims, recompute)
 
     def log_poison(self, text: str, message_id: str) -> None:
         telemetry_arrived.log_poison(text, message_id)
@@ -57,7 +56,7 @@ class DataSetParts(Parts):
         return CheckOnce(settings.processing_queue, settings.working_queue, periods, reader.facts)
 
     @cached_property
-    def claims(self) -> ClaimStore:
+    def claims(self) -> Claims:
         from shared.trends.store.claims import TableClaims  # noqa: PLC0415  heavy to import
 
         return self._app.open(TableClaims, self._app.storage)

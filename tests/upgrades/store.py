@@ -127,8 +127,7 @@ async def write(at: Stores) -> dict[str, Any]:
     await _write_scaling(at)
     for parts in at.of_events.values():
         await _write_events(*parts)
-    claim = await at.claims.take(values.WORK, "message-1")
-    claim = await at.claims.change(claim, "message-2", done=True)
+    await at.claims.finish(values.WORK, "message-2")
     await at.runs.ask(values.DATASET, values.DEMAND)
     await at.runs.write(values.RUN)
     await at.table(TRENDS).overwrite(trend_row(values.TREND))
@@ -149,7 +148,7 @@ async def write(at: Stores) -> dict[str, Any]:
         "decision log": [values.HOLD, values.DECISION],
         "poison": [values.POISON],
         **{f"events in {kind}": _events() for kind in at.of_events},
-        "claim": claim,
+        "claim": await at.claims.done(values.WORK),
         "demand": values.DEMAND,
         "run": values.RUN,
         "trends": [values.TREND],
@@ -263,7 +262,7 @@ async def read(at: Stores, sent: Mapping[str, str]) -> dict[str, Any]:
         "decision log": [entry for entry in log if entry.kind is EntryKind.DECISION],
         "poison": await at.scaling.log(values.POISON.resource_name),
         **{f"events in {kind}": await _read_events(*of) for kind, of in at.of_events.items()},
-        "claim": await at.claims.take(values.WORK, "message-3"),
+        "claim": await at.claims.done(values.WORK),
         "demand": day.demand,
         "run": day.latest,
         "trends": await at.opened(TableTrends(at.connection)).since(values.DAY),

@@ -58,14 +58,10 @@ def schedule_processing(
     start = period.start(observed_at or now)
     late, due = period.next_round(start, now)
     work = DatasetWork(dataset, period.label(start), start, start + period.length, late)
-    return processing_message(work, work.message_id, due)
-
-
-def processing_message(work: DatasetWork, message_id: str, due: datetime) -> Message:
     return Message(
         body=encode_work(work),
-        message_id=message_id,
-        session_id=work.dataset,
+        message_id=work.message_id,
+        session_id=dataset,
         content_type="application/json",
         subject="process-dataset",
         scheduled_at=due,

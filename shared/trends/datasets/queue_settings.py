@@ -10,8 +10,8 @@ from azure.servicebus.management import QueueProperties
 from shared.azure.refusals import AccessRefused, service_bus_access
 from shared.azure.service_bus import administration_client, described
 from shared.settings.connections import ServiceBusConnection
-from shared.trends.datasets.entities import QueueDescription
 from shared.trends.datasets.errors import ManageRightMissing
+from shared.trends.datasets.queues import QueueDescription
 from shared.values.messages import LinkFailed
 from shared.values.redaction import redacting
 

@@ -12,19 +12,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from local.twins.datasets import MemoryClaims, MemoryQueueReader, RecordingRecompute
-from local.twins.messaging import Fault, MemoryLink, MemoryQueue
-from shared.messaging.batch_sender import BatchSender
-from shared.messaging.model import SendingStopped
-from shared.messaging.send_state import RetryBudget
-from shared.trends.datasets.claims import Claim, postponed
-from shared.trends.datasets.entities import QueueDescription, problems
 from shared.trends.datasets.errors import (
     EntitiesMisconfigured,
     ManageRightMissing,
     UnreadableMessage,
 )
 from shared.trends.datasets.flows import process_dataset
-from shared.trends.datasets.flows.check_queues import CheckOnce
 from shared.trends.datasets.periods import DAY, EPOCH, TIME_MAX, Period
 from shared.trends.datasets.processing import (
     LATE_MAX,
@@ -33,7 +26,8 @@ from shared.trends.datasets.processing import (
     encode_work,
     schedule_processing,
 )
-from shared.values.messages import LinkFailed, Message, MessagesRefused
+from shared.trends.datasets.queues import CheckOnce, QueueDescription, problems
+from shared.values.messages import LinkFailed, Message
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 HOUR = timedelta(hours=1)
@@ -235,28 +229,30 @@ def test_the_number_of_a_late_round_is_read_up_to_its_maximum() -> None:
 
 
 class ProcessingRig:
-    """``process_dataset`` with in-memory adapters and a clock."""
+    """``process_dataset`` with claims in memory."""
 
     def __init__(self) -> None:
-        self.now = NOON
-        self.claims = MemoryClaims(lambda: self.now)
-        self.queue = MemoryQueue()
-        self.sender = BatchSender(MemoryLink(self.queue), no_sleep, lambda: "never used")
+        self.claims = MemoryClaims(lambda: NOON)
         self.recompute = RecordingRecompute()
         self.work = WORK
 
-    async def process(self, holder: str) -> bool:
+    async def process(self, message: str) -> bool:
         return await process_dataset.process_data_set(
-            self.work, holder, self.claims, self.recompute, self.sender, HOUR
+            self.work, message, self.claims, self.recompute
         )
 
 
-async def test_a_second_message_for_the_same_period_does_nothing() -> None:
+async def test_a_second_message_for_the_same_period_does_nothing(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     rig = ProcessingRig()
+    caplog.set_level("INFO")
     assert await rig.process("1") is True
     assert await rig.process("2") is False
     assert await rig.process("1") is False
     assert rig.recompute.calls == [rig.work]
+    left = "[left] sales:2026-03-01: it was processed at 2026-03-01T12:00:00+00:00 for message 1"
+    assert caplog.messages[1:] == [left] * 2
 
 
 async def test_late_data_are_processed_under_a_claim_of_their_own() -> None:
@@ -267,7 +263,7 @@ async def test_late_data_are_processed_under_a_claim_of_their_own() -> None:
     assert rig.recompute.calls == [on_time, late]
 
 
-async def test_a_redelivered_message_retries_the_work_after_a_failure() -> None:
+async def test_a_period_counts_as_processed_only_after_it_was() -> None:
     rig = ProcessingRig()
 
     async def broken(_work: DatasetWork) -> None:
@@ -277,90 +273,7 @@ async def test_a_redelivered_message_retries_the_work_after_a_failure() -> None:
     with pytest.raises(RuntimeError):
         await rig.process("1")
     rig.recompute = good
-    assert await rig.process("1") is True
-
-
-async def test_a_claim_from_before_the_stores_clock_was_set_back_is_taken_over() -> None:
-    """It must not block its period until that clock has caught up."""
-    rig = ProcessingRig()
-    await rig.claims.take(rig.work, "1")
-    rig.now -= HOUR
-    assert await rig.process("2") is False
-    rig.now -= timedelta(seconds=1)
     assert await rig.process("2") is True
-
-
-async def test_a_message_that_finds_a_live_claim_is_postponed_until_the_claim_expires() -> None:
-    rig = ProcessingRig()
-    await rig.claims.take(rig.work, "1")
-    rig.now += HOUR / 4
-    assert await rig.process("2") is False
-    (later,) = rig.queue.messages
-    assert (later.session_id, later.scheduled_at) == ("sales", NOON + HOUR)
-    assert isinstance(later.body, bytes)
-    assert decode_work(later.body) == rig.work
-    rig.now = NOON + HOUR
-    assert await rig.process("3") is True
-
-
-async def test_a_message_redelivered_before_its_completion_is_replaced_once() -> None:
-    rig = ProcessingRig()
-    await rig.claims.take(rig.work, "1")
-    for _ in range(3):
-        rig.now += MINUTE
-        await rig.process("2")
-    assert len(rig.queue.messages) == 1
-
-
-async def test_a_replacement_that_is_delivered_too_early_is_replaced_again() -> None:
-    """The clocks of the claims and of Service Bus differ."""
-    rig = ProcessingRig()
-    await rig.claims.take(rig.work, "1")
-    await rig.process("2")
-    rig.now += HOUR - timedelta(milliseconds=1)
-    await rig.process("3")
-    early, later = rig.queue.messages
-    assert early.message_id != later.message_id
-    assert later.scheduled_at == rig.now + timedelta(seconds=5)
-
-
-def test_each_claim_that_a_message_waits_for_gives_its_replacement_another_id() -> None:
-    """Otherwise duplicate detection would drop the second replacement of a day or an hour."""
-    taken = [NOON, NOON + timedelta(seconds=1), NOON + MINUTE, NOON + HOUR, NOON + 24 * HOUR]
-    ids = [postponed(Claim(WORK, "1", at, at), "2", HOUR).message_id for at in taken]
-    assert len({*ids, postponed(Claim(WORK, "1", NOON, NOON), "3", HOUR).message_id}) == 6
-    later = postponed(Claim(WORK, "1", NOON, NOON + MINUTE), "2", HOUR)
-    assert later.message_id == ids[0]
-
-
-def test_a_replacement_waits_for_at_most_one_lease() -> None:
-    """The claim was written by a clock that was ahead."""
-    ahead = Claim(WORK, "1", NOON + 10 * HOUR, seen_at=NOON)
-    assert postponed(ahead, "2", HOUR).scheduled_at == NOON + HOUR
-
-
-def test_the_longest_names_fit_into_the_id_of_a_replacement() -> None:
-    work = DatasetWork("x" * 80, "2026-03-01T02:00Z/PT4H48M", NOON, NOON + HOUR, 19_000_000)
-    message_id = postponed(Claim(work, "1", NOON, NOON), str(2**63), HOUR).message_id
-    assert message_id is not None
-    assert len(message_id) <= 128
-
-
-@pytest.mark.parametrize("faults", [[Fault.DROP_BEFORE] * 2, [Fault.REFUSED]])
-async def test_a_message_whose_replacement_cannot_be_sent_is_not_completed(
-    faults: list[Fault],
-) -> None:
-    rig = ProcessingRig()
-    await rig.claims.take(rig.work, "1")
-    rig.sender.budget = RetryBudget(failures_max=2)
-    rig.sender.link = MemoryLink(rig.queue, faults)
-    with pytest.raises((SendingStopped, MessagesRefused)):
-        await rig.process("2")
-    assert await rig.process("2") is False
-    assert len(rig.queue.messages) == 1
-
-
-async def no_sleep(_seconds: float) -> None: ...
 
 
 class Window:

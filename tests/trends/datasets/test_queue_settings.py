@@ -8,10 +8,9 @@ import pytest
 
 from local.azure_apis.service_bus_admin import ServiceBusAdminStandIn
 from shared.settings.connections import ServiceBusConnection
-from shared.trends.datasets.entities import QueueDescription
-from shared.trends.datasets.flows.check_queues import CheckOnce
 from shared.trends.datasets.periods import Period
 from shared.trends.datasets.queue_settings import ServiceBusQueueReader
+from shared.trends.datasets.queues import CheckOnce, QueueDescription
 from shared.values.messages import LinkFailed
 from tests.emulators.rig import running_bus
 
