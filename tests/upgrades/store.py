@@ -135,7 +135,6 @@ async def write(at: Stores) -> dict[str, Any]:
     until = {"PartitionKey": ALARMS, "RowKey": ALARMS_UNTIL, "date": values.LOSS.date}
     await at.table(TRENDS).overwrite(until)
     await at.notifications.save(values.NOTIFICATION)
-    await at.notifications.save_progress("decisions", values.PROGRESS)
     _publish(at.output)
     notification = values.NOTIFICATION
     found = {
@@ -154,7 +153,6 @@ async def write(at: Stores) -> dict[str, Any]:
         "trends": [values.TREND],
         "alarms": [values.LOSS],
         "notification": notification.record,
-        "progress": values.PROGRESS,
         "manifest": values.MANIFEST,
         "totals": values.TOTALS,
         "operations": values.OPERATIONS,
@@ -268,7 +266,6 @@ async def read(at: Stores, sent: Mapping[str, str]) -> dict[str, Any]:
         "trends": await at.opened(TableTrends(at.connection)).since(values.DAY),
         "alarms": await at.opened(TableTrends(at.connection)).since(values.DAY, LOST),
         "notification": history.records[values.NOTIFICATION.key],
-        "progress": history.progress["decisions"],
         "manifest": manifest,
         "totals": results.read(at.output, manifest.results)[0],
         "operations": results.read(at.output, manifest.results)[1],

@@ -42,7 +42,6 @@ from shared.ingestion.model import (
     Stream,
     message_id,
 )
-from shared.notifications.ports import SourceProgress
 from shared.notifications.selection import Notification, NotificationRecord
 from shared.sampling.estimates import NAMES, Sums
 from shared.sampling.id_scores import HASH
@@ -281,4 +280,3 @@ NOTIFICATION = Notification(
     News("news-1", "breaker.opened", BREAKER_NAME, NOW, "The breaker opened"),
     NotificationRecord(("a1", "b2"), ago(30), NOW, ago(60), "error"),
 )
-PROGRESS = SourceProgress(ago(15))
