@@ -17,8 +17,7 @@ from shared.autoscaling.flows.scaler import Scaler
 from shared.autoscaling.policy import Resource
 from shared.autoscaling.ports import QueueSender
 from shared.autoscaling.state import ScaleAction
-from shared.azure.deferred_log import lines
-from shared.azure.invocation import InvocationGuard
+from shared.azure.invocation import InvocationGuard, lines
 from shared.settings import SettingsError, parse
 from shared.settings.connections import HOST_STORAGE
 from shared.settings.ingestion import EVENT_HUB

@@ -21,7 +21,6 @@ from shared.autoscaling import ServiceBusQueue, StorageQueue
 from shared.autoscaling.plans.app_service import AppServiceControl
 from shared.autoscaling.services.clients import ServiceBusReader, StorageQueueReader
 from shared.autoscaling.store.tables import TableStateStore
-from shared.azure.retry import JitteredRetrying
 from shared.ingestion.hub.client import EventHubReader
 from shared.ingestion.model import Stream
 from shared.ingestion.store.events import EventStore
@@ -30,6 +29,7 @@ from shared.settings import SETTINGS
 from shared.trends.nightly.model import Job
 from shared.trends.submitters.inputs import StoredInputs
 from shared.trends.submitters.livy import LivySubmitter
+from shared.values.concurrency import JitteredRetrying
 from shared.values.messages import Message
 from shared.values.news import News, NewsKind
 from shared.wiring.batch_sender import batch_sender

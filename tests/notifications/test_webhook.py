@@ -14,7 +14,6 @@ import pytest
 from aiohttp import web
 
 from local.twins.notifications import MemoryNotificationStore
-from shared.azure.retry import JitteredRetrying
 from shared.cli.main import main
 from shared.ingestion.breaker.announcement import opening_news
 from shared.ingestion.breaker.state import Breaker, BreakerMode
@@ -22,6 +21,7 @@ from shared.notifications import flow
 from shared.notifications.notifiers import LogNotifier, Webhook, Webhooks
 from shared.notifications.ports import NotSent, Observed, Source
 from shared.notifications.selection import NotificationIntervals
+from shared.values.concurrency import JitteredRetrying
 from shared.values.news import OVER, Address, News, NewsKind, Severity, Style
 from shared.wiring.app import App
 from tests.builders import NOW

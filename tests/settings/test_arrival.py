@@ -211,10 +211,19 @@ def job(app: App) -> list[str]:
     return list(app.nightly.run_manager.job(run).arguments)
 
 
-def destinations(app: App) -> Any:
+def exported(app: App) -> Any:
     with noted(export, "export", Mock()) as seen:
         assert app.meter is not no_meter
-    return seen["destinations"]
+    return seen["environ"]
+
+
+def azure_exporter(app: App) -> Any:
+    factory: Any = export._azure_monitor(exported(app))["traces"]
+    return factory.keywords
+
+
+def otlp_endpoint(app: App) -> Any:
+    return given(export._FirstFailure, lambda: export._otlp(exported(app)))["endpoint"]
 
 
 def reader(app: App) -> object:
@@ -388,16 +397,20 @@ ROWS = {
     "NotificationRepeatHours": Row("77", HOURS_77, "notifications.intervals.repeat"),
     "AtMaximumMinutes": Row("77", 77, at_maximum),
     "APPLICATIONINSIGHTS_CONNECTION_STRING": Row(
-        INSIGHTS, INSIGHTS, lambda app: destinations(app).connection_string
+        INSIGHTS,
+        INSIGHTS,
+        lambda app: azure_exporter(app)["connection_string"],
     ),
     "APPLICATIONINSIGHTS_AUTHENTICATION_STRING": Row(
         "Authorization=AAD",
-        "Authorization=AAD",
-        lambda app: destinations(app).authentication,
+        True,
+        lambda app: "credential" in azure_exporter(app),
         {"APPLICATIONINSIGHTS_CONNECTION_STRING": INSIGHTS},
     ),
     "OTEL_EXPORTER_OTLP_ENDPOINT": Row(
-        COLLECTOR, COLLECTOR, lambda app: destinations(app).otlp_endpoint
+        COLLECTOR,
+        COLLECTOR,
+        otlp_endpoint,
     ),
     "AppUrl": Row(
         "https://app.example/",
