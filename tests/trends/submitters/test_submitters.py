@@ -358,7 +358,7 @@ async def test_a_killed_process_has_failed_even_for_a_host_that_starts_later(
 @pytest.mark.parametrize(
     ("command", "error"),
     [
-        (("sh", "-c", "kill -9 $$"), r"\Athe job ended \(signal 9\)\Z"),
+        (("sh", "-c", "kill -9 $$"), r"\Athe job ended \(signal 9\)(\nKilled)?\Z"),
         (("no-such-command",), "no-such-command"),
     ],
 )
