@@ -249,7 +249,7 @@ async def nightly_trends(timer: func.TimerRequest) -> None:
 @nightly.timer_trigger(arg_name="timer", schedule=settings.nightly.runs_schedule)
 @guard_invocation
 async def trend_runs(timer: func.TimerRequest) -> None:
-    """Start requested runs, retry failed ones, stop overdue ones, and notify about failures."""
+    """Start requested runs, retry failed ones, and stop overdue ones."""
     await app.nightly.advance_runs()
 
 

@@ -52,14 +52,17 @@ class NightlyParts(Parts):
         await demand_period(work.dataset, work.start, work.end, self.store, self.inputs)
         await self.run_manager.advance_runs(work.dataset)
 
+    @property
+    def policy(self) -> RunPolicy:
+        return self.settings.part(RunPolicy)
+
     @cached_property
     def run_manager(self) -> RunManager:
         settings = self.settings
         return RunManager(
             self.store,
             self.submitter,
-            self._app.notifications.notifier,
-            self.settings.part(RunPolicy),
+            self.policy,
             lambda run: runs.job(run, settings.inputs, settings.output, settings.arguments),
             runs.new_token,
             self._app.meter,

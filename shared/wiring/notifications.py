@@ -15,7 +15,7 @@ from shared.notifications import flow
 from shared.notifications.ports import NotificationStore, Notifier, Observed, Source
 from shared.notifications.selection import NotificationIntervals
 from shared.sampling.verdict import LOST
-from shared.trends.nightly.trend_news import trend_notices
+from shared.trends.nightly.trend_news import run_notices, trend_notices
 from shared.values.news import News, stamp
 from shared.wiring.ingestion_stores import BREAKER
 from shared.wiring.parts import Parts
@@ -85,6 +85,8 @@ class NotificationParts(Parts):
     @property
     def sources(self) -> Mapping[str, Source]:
         sources: dict[str, Source] = {"resources": self._resources, "trends": self._trends}
+        if self._app.settings.nightly.submitter:
+            sources["runs"] = self._runs
         if self._app.settings.ingestion.hub:
             sources |= {
                 "breaker": self._breaker,
@@ -112,6 +114,11 @@ class NotificationParts(Parts):
         backlogs = await ingestion.breaker_controller.backlogs(seconds_max)
         group = ingestion.settings.consumer_group
         return event_news.of_hub(ingestion.connection.hub, group, backlogs)
+
+    async def _runs(self, since: datetime, _now: datetime) -> Observed:
+        nightly = self._app.nightly
+        ledgers = [await nightly.store.read(name) for name in nightly.settings.datasets]
+        return Observed([n for each in ledgers for n in run_notices(each, nightly.policy, since)])
 
     async def _trends(self, _since: datetime, now: datetime) -> Observed:
         """Looks back several days, because verdicts are written by later nightly runs."""

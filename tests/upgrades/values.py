@@ -221,8 +221,6 @@ RUN = Run(
     error="the executor was lost",
     warning="2026-02-27",
     retry_at=NOW + timedelta(minutes=10),
-    untold=True,
-    notifying_until=NOW + timedelta(minutes=2),
 )
 TREND = Trend(
     date=DAY.isoformat(),

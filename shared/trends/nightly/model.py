@@ -70,12 +70,6 @@ class Run:
     retry_at: datetime | None = None
     """After a failed run, when the next may start; None if no further attempt is made."""
 
-    untold: bool = False
-    """True until operators have been notified of this state."""
-
-    notifying_until: datetime | None = None
-    """While the run is untold, no other instance or function notifies of it before this time."""
-
     version: Any = field(default=None, compare=False)
     """The ETag of the row."""
 

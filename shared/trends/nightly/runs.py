@@ -7,7 +7,7 @@ ended, and a final state never changes. Therefore a date never has two open runs
 from __future__ import annotations
 
 import uuid
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import date, datetime, timedelta
 from enum import Enum
@@ -27,8 +27,6 @@ from shared.values.leases import is_held
 ERROR_LENGTH_MAX = 2000
 SUBMIT_DELAY_MAX = timedelta(hours=1)
 DOUBLINGS_MAX = 20
-NOTIFYING_MAX = timedelta(minutes=5)
-"""Longer than a function may run. So whoever was about to notify has done so or has died."""
 DATASET = "{dataset}"
 
 
@@ -98,9 +96,8 @@ def started(
 
 
 def submitted_again(run: Run, now: datetime, policy: RunPolicy) -> Run:
-    return replace(
-        run, submits=run.submits + 1, lease_until=now + policy.lease, changed_at=now, untold=False
-    )
+    submits, until = run.submits + 1, now + policy.lease
+    return replace(run, submits=submits, lease_until=until, changed_at=now, error="")
 
 
 def accepted(run: Run, handle: str, log_url: str, now: datetime) -> Run:
@@ -119,13 +116,7 @@ def accepted(run: Run, handle: str, log_url: str, now: datetime) -> Run:
 def unanswered(run: Run, error: str, now: datetime, policy: RunPolicy) -> Run:
     """The run after a submission without a reply. The service may have accepted the job."""
     delay = min(_doubled(policy.submit_delay, run.submits - 1), SUBMIT_DELAY_MAX)
-    return replace(
-        run,
-        lease_until=now + delay,
-        changed_at=now,
-        error=_shortened(error),
-        untold=run.submits == policy.submits_until_notified,
-    )
+    return replace(run, lease_until=now + delay, changed_at=now, error=_shortened(error))
 
 
 def failed(run: Run, error: str, now: datetime, policy: RunPolicy) -> Run:
@@ -136,25 +127,17 @@ def failed(run: Run, error: str, now: datetime, policy: RunPolicy) -> Run:
         error=_shortened(error) or "no reason was given",
         changed_at=now,
         retry_at=now + _doubled(policy.retry_delay, run.attempt - 1) if again else None,
-        untold=True,
     )
 
 
-def observed(
-    run: Run,
-    status: JobStatus,
-    now: datetime,
-    policy: RunPolicy,
-    warned_before: Collection[str] = (),
-) -> Run:
-    """The run after a check; the same run if nothing has changed. A warning usually recurs every
-    night, so operators are notified only if it is not among ``warned_before``.
-    """
+def observed(run: Run, status: JobStatus, now: datetime, policy: RunPolicy) -> Run:
+    """The run after a check; the same run if nothing has changed."""
     stopping = run.state is RunState.STOPPING
     run = replace(run, log_url=status.log_url or run.log_url, error=run.error if stopping else "")
     match status.phase:
         case JobPhase.SUCCEEDED:
-            return _succeeded(run, _shortened(status.warning), now, warned_before)
+            warning = _shortened(status.warning)
+            return replace(run, state=RunState.SUCCEEDED, error="", warning=warning, changed_at=now)
         case JobPhase.FAILED:
             return failed(run, run.error if stopping else status.error, now, policy)
         case JobPhase.GONE:
@@ -168,46 +151,18 @@ def observed(
     return run
 
 
-def _succeeded(run: Run, warning: str, now: datetime, warned_before: Collection[str]) -> Run:
-    return replace(
-        run,
-        state=RunState.SUCCEEDED,
-        error="",
-        warning=warning,
-        changed_at=now,
-        untold=bool(warning) and warning not in warned_before,
-    )
-
-
 def _stopped(run: Run, now: datetime, policy: RunPolicy) -> Run:
     """The run after a stop. It stays open until the service reports its end."""
     error = f"it ran for longer than {policy.timeout} and was stopped"
-    return replace(run, state=RunState.STOPPING, error=error, changed_at=now, untold=True)
+    return replace(run, state=RunState.STOPPING, error=error, changed_at=now)
 
 
 def unseen(run: Run, error: str, now: datetime, policy: RunPolicy) -> Run:
-    """The run after a failed check. Operators are notified once the run is overdue."""
+    """The run after a failed check, whose error is noted once the run is overdue."""
     overdue = run.submitted_at is not None and now - run.submitted_at >= policy.timeout
     if run.error or not overdue:
         return run
-    return replace(run, error=_shortened(error), untold=True)
-
-
-def to_notify(run: Run, now: datetime) -> Run:
-    """The run, reserved for its writer to notify operators if they are to be notified. Several
-    functions check the same runs at the same time.
-    """
-    return replace(run, notifying_until=now + NOTIFYING_MAX if run.untold else None)
-
-
-def was_left_untold(run: Run, now: datetime) -> bool:
-    """Whether the instance that was to notify operators has failed to do so."""
-    until = run.notifying_until
-    return run.untold and (until is None or not is_held(until - now, NOTIFYING_MAX))
-
-
-def told(run: Run) -> Run:
-    return replace(run, untold=False, notifying_until=None)
+    return replace(run, error=_shortened(error), changed_at=now)
 
 
 def _lost(run: Run, now: datetime, policy: RunPolicy) -> Run:

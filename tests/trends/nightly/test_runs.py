@@ -15,13 +15,14 @@ from shared.trends.nightly.model import (
     Demand,
     JobPhase,
     JobStatus,
+    Ledger,
     Run,
     RunPolicy,
     RunState,
 )
 from shared.trends.nightly.runs import RunAction
-from shared.trends.nightly.trend_news import run_notice
-from shared.values.news import Severity
+from shared.trends.nightly.trend_news import run_notice, run_notices
+from shared.values.news import News, Severity
 from tests.builders import NOW
 
 DAY = date(2026, 2, 28)
@@ -38,6 +39,11 @@ def run(**changes: object) -> Run:
 
 def submitted() -> Run:
     return runs.accepted(run(), "7", "https://log", NOW)
+
+
+def notices(*latest: Run, since: datetime = NOW - HOUR) -> list[News]:
+    days = {each.date: DateRuns(each.date, latest=each) for each in latest}
+    return list(run_notices(Ledger("events", NOW, days), POLICY, since))
 
 
 def step(
@@ -80,27 +86,28 @@ def test_a_run_without_a_reply_is_submitted_again_when_its_lease_expires() -> No
 
 def test_no_wait_lasts_until_a_clock_that_was_set_back_has_caught_up() -> None:
     failed = runs.failed(submitted(), "the cluster is gone", NOW, POLICY)
-    told = runs.to_notify(failed, NOW)
     for back, is_over in ((timedelta(0), False), (timedelta(minutes=1), False), (HOUR, True)):
         now = NOW - back
         again, start = (
             (RunAction.SUBMIT_AGAIN, RunAction.START) if is_over else [RunAction.NOTHING] * 2
         )
         assert (step(DEMAND, run(), now), step(DEMAND, failed, now)) == (again, start)
-        assert runs.was_left_untold(told, now) is is_over
 
 
 def test_submissions_without_a_reply_back_off_up_to_an_hour_and_are_reported_once() -> None:
-    current, now, delays, reported = run(), NOW, [], []
+    current, now, delays, reported, ids = run(), NOW, [], [], set()
     for _ in range(9):
         waiting = runs.unanswered(current, "503", now, POLICY)
         assert waiting.lease_until is not None
         delays.append((waiting.lease_until - now) / timedelta(minutes=1))
-        reported.append(waiting.untold)
+        reported.append(bool(notices(waiting)))
+        ids |= {(news.news_id, news.time) for news in notices(waiting)}
         now = waiting.lease_until
         current = runs.submitted_again(waiting, now, POLICY)
+        assert not notices(current), "it may be answered"
     assert delays == [1, 2, 4, 8, 16, 32, 60, 60, 60]
-    assert reported == [False, False, True, *[False] * 6]
+    assert reported == [False, False, *[True] * 7]
+    assert ids == {("token/submitting", NOW)}
 
 
 def test_a_run_proceeds_from_submitted_to_running_to_succeeded() -> None:
@@ -121,7 +128,7 @@ def test_failed_runs_are_retried_after_growing_waits_and_then_given_up() -> None
     while True:
         latest = runs.observed(latest, JobStatus(JobPhase.FAILED, error="no memory"), now, POLICY)
         assert latest.state is RunState.FAILED
-        assert latest.untold
+        assert notices(latest)
         if latest.retry_at is None:
             break
         waits.append((latest.retry_at - now) / timedelta(minutes=1))
@@ -149,7 +156,7 @@ def test_an_overdue_run_is_stopped_and_stays_open_until_its_end_is_confirmed() -
     late = NOW + POLICY.timeout
     stopping = runs.observed(submitted(), JobStatus(JobPhase.RUNNING), late, POLICY)
     assert stopping.state is RunState.STOPPING
-    assert stopping.untold
+    assert notices(stopping)
     assert "no other run starts until it has ended" in run_notice(stopping, POLICY).text
     still = runs.observed(stopping, JobStatus(JobPhase.RUNNING), late + HOUR, POLICY)
     assert still == stopping
@@ -163,7 +170,7 @@ def test_an_overdue_run_is_stopped_and_stays_open_until_its_end_is_confirmed() -
 def test_a_run_that_succeeds_while_it_is_being_stopped_counts_as_succeeded() -> None:
     stopping = runs.observed(submitted(), JobStatus(JobPhase.RUNNING), NOW + POLICY.timeout, POLICY)
     done = runs.observed(stopping, JobStatus(JobPhase.SUCCEEDED), NOW + 5 * HOUR, POLICY)
-    assert (done.state, done.error, done.untold) == (RunState.SUCCEEDED, "", False)
+    assert (done.state, done.error, notices(done)) == (RunState.SUCCEEDED, "", [])
 
 
 def test_no_run_follows_a_lost_one_before_its_time_limit_even_with_more_data() -> None:
@@ -187,19 +194,16 @@ def test_a_lost_run_of_the_last_attempt_also_delays_a_run_for_more_data() -> Non
 def test_an_overdue_run_that_cannot_be_checked_is_reported_once_and_can_still_succeed() -> None:
     assert runs.unseen(submitted(), "503", NOW + HOUR, POLICY) == submitted()
     late = runs.unseen(submitted(), "503", NOW + 5 * HOUR, POLICY)
-    assert late.untold
+    assert (late.changed_at, len(notices(late))) == (NOW + 5 * HOUR, 1)
     assert "overdue" in run_notice(late, POLICY).text
     assert runs.unseen(late, "503", NOW + 6 * HOUR, POLICY) == late
     done = runs.observed(late, JobStatus(JobPhase.SUCCEEDED), NOW + 6 * HOUR, POLICY)
     assert (done.state, done.error) == (RunState.SUCCEEDED, "")
 
 
-def test_whoever_writes_a_failure_notifies_of_it_and_others_only_after_its_time() -> None:
-    failed = runs.to_notify(runs.failed(submitted(), "no memory", NOW, POLICY), NOW)
-    assert not runs.was_left_untold(failed, NOW + runs.NOTIFYING_MAX - timedelta(seconds=1))
-    assert runs.was_left_untold(failed, NOW + runs.NOTIFYING_MAX)
-    assert not runs.was_left_untold(runs.told(failed), NOW + runs.NOTIFYING_MAX)
-    assert runs.to_notify(submitted(), NOW) == submitted(), "there is nothing to notify of"
+def test_only_the_news_of_runs_that_changed_since_then_are_read() -> None:
+    failed = runs.failed(submitted(), "no memory", NOW, POLICY)
+    assert [len(notices(failed, since=NOW + late * HOUR)) for late in (-1, 0, 1)] == [1, 1, 0]
 
 
 def test_a_long_error_is_cut_at_its_start() -> None:
@@ -240,15 +244,16 @@ def test_only_dates_with_data_are_demanded_unless_the_data_cannot_be_listed() ->
 def test_the_same_warning_of_successful_runs_is_reported_once() -> None:
     """A date that cannot be read again causes the same warning every night."""
     status = JobStatus(JobPhase.SUCCEEDED, warning="2 dates of files")
-    first = runs.observed(submitted(), status, NOW, POLICY, warned_before={""})
-    assert (first.state, first.untold) == (RunState.SUCCEEDED, True)
-    news = run_notice(first, POLICY)
+    first = runs.observed(submitted(), status, NOW, POLICY)
+    (news,) = notices(first)
     assert news.severity is Severity.WARNING
     assert news.text == "succeeded, but could not read again: 2 dates of files"
-    again = runs.observed(submitted(), status, NOW, POLICY, warned_before={first.warning})
-    assert (again.warning, again.untold) == (first.warning, False)
-    more = replace(status, warning="3 dates of files")
-    assert runs.observed(submitted(), more, NOW, POLICY, warned_before={first.warning}).untold
+    next_day = replace(submitted(), date=DAY + timedelta(days=1), token="next")
+    again = runs.observed(next_day, status, NOW + HOUR, POLICY)
+    assert notices(first, again) == [news]
+    assert notices(first, again, since=NOW + HOUR) == []
+    more = runs.observed(next_day, replace(status, warning="3 dates"), NOW + HOUR, POLICY)
+    assert len(notices(first, more)) == 2
 
 
 def test_a_warning_of_the_last_attempt_is_not_an_error() -> None:

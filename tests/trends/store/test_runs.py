@@ -74,8 +74,6 @@ async def test_all_fields_of_a_run_are_stored(store: RunStore, run: Run) -> None
         error="no memory\n  at line 1",
         warning="2 dates of files",
         retry_at=NOW + timedelta(minutes=10),
-        untold=True,
-        notifying_until=NOW + timedelta(minutes=5),
     )
     written = await store.write(full)
     assert (await store.read(run.dataset)).days[DAY].latest == written == full
@@ -161,8 +159,6 @@ changes = st.fixed_dictionaries(
         "log_url": texts,
         "error": texts,
         "warning": texts,
-        "untold": st.booleans(),
-        "notifying_until": st.none() | TIMES,
     },
 )
 
