@@ -52,9 +52,9 @@ class NotificationParts(Parts):
     @cached_property
     def notifier(self) -> Notifier:
         """Writes all notifications to the log, and sends them to the webhooks, if any."""
-        from shared.notifications.notifiers import LogNotifier, Webhooks  # noqa: PLC0415  heavy
+        from shared.notifications.notifiers import LogNotifier  # noqa: PLC0415  heavy
 
-        return LogNotifier(Webhooks(self.webhooks, self.deployment) if self.webhooks else None)
+        return LogNotifier(self.webhooks, self.deployment)
 
     @property
     def deployment(self) -> str:

@@ -24,7 +24,7 @@ from shared.autoscaling.store.tables import TableStateStore
 from shared.ingestion.hub.client import EventHubReader
 from shared.ingestion.model import Stream
 from shared.ingestion.store.events import EventStore
-from shared.notifications.notifiers import LogNotifier, Webhook, Webhooks
+from shared.notifications.notifiers import LogNotifier, Webhook
 from shared.settings import SETTINGS
 from shared.trends.nightly.model import Job
 from shared.trends.submitters.inputs import StoredInputs
@@ -137,8 +137,8 @@ async def read_hub(loaded: settings.Settings) -> None:
 async def tell(loaded: settings.Settings) -> None:
     notifications = loaded.notifications
     retry = JitteredRetrying(2, 0.001, 0.001)
-    webhook = Webhooks([Webhook(each, retry) for each in notifications.addresses], "app")
-    await LogNotifier(webhook).tell(News("1", NewsKind.SCALED, "a", NOW, "2 → 3"))
+    webhook = LogNotifier([Webhook(each, retry) for each in notifications.addresses], "app")
+    await webhook.tell(News("1", NewsKind.SCALED, "a", NOW, "2 → 3"))
 
 
 async def headers() -> Mapping[str, str]:

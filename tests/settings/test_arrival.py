@@ -48,7 +48,7 @@ from shared.ingestion.ownership.load_balancing import BalancingTimes
 from shared.ingestion.store.sql_engine import Sql
 from shared.ingestion.store.tables import EVENTS, TABLE_NAMES, TableRows
 from shared.messaging.link import ServiceBusLink
-from shared.notifications.notifiers import Webhook, Webhooks
+from shared.notifications.notifiers import LogNotifier, Webhook
 from shared.settings import SETTINGS
 from shared.settings.amqp_transport import WEBSOCKETS, AmqpTransport
 from shared.storage.tables import Table
@@ -390,7 +390,7 @@ ROWS = {
     "DeploymentName": Row(
         "blue",
         "blue",
-        made(Webhooks, "notifications.notifier", "deployment"),
+        made(LogNotifier, "notifications.notifier", "deployment"),
         {"WebhookUrl": HOOK},
     ),
     "NotificationQuietMinutes": Row("77", MINUTES_77, "notifications.intervals.quiet"),
