@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 from shared.trends.datasets.arrivals import decode_arrival
 from shared.trends.datasets.flows import process_dataset, telemetry_arrived
 from shared.trends.datasets.flows.process_dataset import Claims
 from shared.trends.datasets.processing import decode_work
-from shared.trends.datasets.queues import CheckOnce
 from shared.values.messages import MessageSender
 from shared.wiring.checks import PROCESSING_CONNECTION
 from shared.wiring.parts import Parts
+
+if TYPE_CHECKING:
+    from shared.trends.datasets.queues import QueueCheck
 
 
 class DataSetParts(Parts):
@@ -47,13 +50,13 @@ class DataSetParts(Parts):
         return set()
 
     @cached_property
-    def queue_check(self) -> CheckOnce:
-        from shared.trends.datasets.queue_settings import ServiceBusQueueReader  # noqa: PLC0415  heavy
+    def queue_check(self) -> QueueCheck:
+        from shared.trends.datasets.queues import QueueCheck  # noqa: PLC0415  heavy to import
 
         settings, periods = self._app.settings, self._app.checked.periods
         connection = settings.service_bus(PROCESSING_CONNECTION)
-        reader = self._app.open(ServiceBusQueueReader, connection)
-        return CheckOnce(settings.processing_queue, settings.working_queue, periods, reader.facts)
+        queues = settings.processing_queue, settings.working_queue
+        return self._app.open(QueueCheck, connection, *queues, periods)
 
     @cached_property
     def claims(self) -> Claims:

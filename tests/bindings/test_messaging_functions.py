@@ -13,11 +13,11 @@ from unittest.mock import Mock
 import azure.functions as func
 import pytest
 
-from local.twins.datasets import MemoryClaims, MemoryQueueReader, RecordingRecompute
+from local.twins.datasets import MemoryClaims, MemoryQueueCheck, RecordingRecompute
 from local.twins.messaging import MemoryLink, MemoryQueue
 from shared.messaging.batch_sender import BatchSender
 from shared.trends.datasets.errors import EntitiesMisconfigured
-from shared.trends.datasets.queues import CheckOnce, QueueDescription
+from shared.trends.datasets.queues import QueueDescription
 from shared.wiring.app import App as Parts
 from tests.bindings.test_ingestion_functions import imported, names
 from tests.settings.test_settings import SINGLE
@@ -49,8 +49,8 @@ class App:
         sender = BatchSender(MemoryLink(self.queue), no_sleep, lambda: "never used")
         parts: Parts = module.app
         parts.now = lambda: NOW.replace(hour=0)
-        reader = MemoryQueueReader(self.facts)
-        check = CheckOnce("processing", "working", parts.checked.periods, reader.facts)
+        queues = "processing", "working"
+        check = MemoryQueueCheck(self.facts, parts.checked.periods, *queues)
         parts.data_sets.processing_sender, parts.data_sets.queue_check = sender, check
         parts.data_sets.claims = MemoryClaims(parts.now)
         parts.nightly.recompute = self.recompute  # type: ignore[method-assign]

@@ -53,7 +53,7 @@ from shared.settings import SETTINGS
 from shared.settings.amqp_transport import WEBSOCKETS, AmqpTransport
 from shared.storage.tables import Table
 from shared.trends.datasets.periods import Period
-from shared.trends.datasets.queue_settings import ServiceBusQueueReader
+from shared.trends.datasets.queues import QueueCheck
 from shared.trends.submitters.databricks import DatabricksSubmitter
 from shared.trends.submitters.inputs import StoredInputs
 from shared.trends.submitters.livy import FabricSubmitter, LivySubmitter, SynapseSubmitter
@@ -297,7 +297,7 @@ ROWS = {
         ["other.example"] * 3,
         lambda app: [
             link(app)["connection"].host,
-            given(ServiceBusQueueReader, lambda: app.data_sets.queue_check)["connection"].host,
+            given(QueueCheck, lambda: app.data_sets.queue_check)["connection"].host,
             given(AzureReader, lambda: app.scaling.reader)["service_bus"](
                 "ServiceBusConnection"
             ).host,

@@ -17,10 +17,6 @@ class UnreadableMessage(MessagingError):
         return cls(f"{where} is {quoted(value)}; it must {must}")
 
 
-class ManageRightMissing(MessagingError):
-    """The app's identity lacks the right to read the settings of a queue."""
-
-
 class EntitiesMisconfigured(MessagingError):
     """The settings of the queues do not guarantee one message per data set and period."""
 

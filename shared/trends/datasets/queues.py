@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import timedelta
+from urllib.parse import unquote, urlsplit
 
-from shared.trends.datasets.errors import EntitiesMisconfigured, ManageRightMissing
+from azure.core.exceptions import ResourceNotFoundError
+from azure.servicebus.management import QueueProperties
+
+from shared.azure.refusals import AccessRefused, service_bus_access
+from shared.azure.service_bus import administration_client, described
+from shared.settings.connections import ServiceBusConnection
+from shared.trends.datasets.errors import EntitiesMisconfigured
 from shared.trends.datasets.periods import Period
+from shared.values.messages import LinkFailed
+from shared.values.redaction import redacting
 
 log = logging.getLogger(__name__)
 
@@ -26,30 +35,50 @@ class QueueDescription:
     """The name of an entity in the same namespace."""
 
 
-@dataclass(slots=True)
-class CheckOnce:
-    """Runs the check until it has passed once. ``facts`` reads the settings of a queue; it raises
-    LinkFailed if the queue does not exist, and ManageRightMissing."""
+@redacting
+class QueueCheck:
+    """Runs the check until it has passed once."""
 
-    processing: str
-    working: str
-    periods: Sequence[Period]
-    facts: Callable[[str], Awaitable[QueueDescription]]
-    passed: bool = field(default=False, init=False)
+    def __init__(
+        self,
+        connection: ServiceBusConnection,
+        processing: str,
+        working: str,
+        periods: Sequence[Period],
+    ) -> None:
+        self._connection, self._client = connection, administration_client(connection)
+        self.processing, self.working, self._periods = processing, working, periods
+        self._passed = False
 
     async def check(self) -> None:
         """Raises EntitiesMisconfigured and LinkFailed. If the app may not read the settings of
         queues, a warning is logged and the check counts as passed."""
-        if self.passed:
+        if self._passed:
             return
         try:
             found = await self.facts(self.processing), await self.facts(self.working)
-            if wrong := problems(*found, self.periods):
+            if wrong := problems(*found, self._periods):
                 raise EntitiesMisconfigured(wrong)
-        except ManageRightMissing as error:
-            extra = {"action": "queues_not_checked"}
-            log.warning("[queues_not_checked] %s", error, extra=extra)
-        self.passed = True
+        except AccessRefused as error:
+            if error.status_code is None:  # without a token, it is unknown what the identity may do
+                raise
+            text = f"{error}. Without the role, the settings of the queue are not checked"
+            log.warning("[queues_not_checked] %s", text, extra={"action": "queues_not_checked"})
+        self._passed = True
+
+    async def facts(self, queue: str) -> QueueDescription:
+        """Raises LinkFailed if the queue does not exist, and AccessRefused."""
+        access = service_bus_access(self._connection, f"queue {queue}", "Owner")
+        try:
+            with access.explained():
+                return _facts(await self._client.get_queue(queue, cls=described))
+        except ResourceNotFoundError as error:
+            raise LinkFailed(
+                f"queue {queue} does not exist in the namespace of {self._connection.name}"
+            ) from error
+
+    async def close(self) -> None:
+        await self._client.close()
 
 
 def problems(
@@ -88,3 +117,24 @@ def _window_problems(queue: QueueDescription, periods: Sequence[Period]) -> list
         for period in periods
         if queue.duplicate_window <= period.memory
     ]
+
+
+def _facts(queue: QueueProperties) -> QueueDescription:
+    if queue.requires_session is None:
+        raise LinkFailed(f"the namespace did not return the settings of queue {queue.name}")
+    window = queue.duplicate_detection_history_time_window
+    assert window is None or not isinstance(window, str), "the client parses durations"
+    return QueueDescription(
+        queue.name,
+        window if queue.requires_duplicate_detection else None,
+        bool(queue.requires_session),
+        _path(queue.forward_to) if queue.forward_to else None,
+    )
+
+
+def _path(address: str) -> str:
+    """The path of an entity that is given by its address (by the service) or its name (by people).
+    The host is ignored, because it differs for an alias, and its domain between Azure clouds.
+    """
+    path = urlsplit(address).path if "://" in address else address
+    return unquote(path).strip("/")

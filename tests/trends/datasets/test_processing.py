@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from local.twins.datasets import MemoryClaims, MemoryQueueReader, RecordingRecompute
+from local.twins.datasets import MemoryClaims, MemoryQueueCheck, RecordingRecompute
+from shared.azure.refusals import AccessRefused
 from shared.trends.datasets.errors import (
     EntitiesMisconfigured,
-    ManageRightMissing,
     UnreadableMessage,
 )
 from shared.trends.datasets.flows import process_dataset
@@ -26,7 +26,7 @@ from shared.trends.datasets.processing import (
     encode_work,
     schedule_processing,
 )
-from shared.trends.datasets.queues import CheckOnce, QueueDescription, problems
+from shared.trends.datasets.queues import QueueDescription, problems
 from shared.values.messages import LinkFailed, Message
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -351,14 +351,15 @@ def test_well_configured_queues_have_no_problems() -> None:
 
 
 async def test_all_problems_with_the_queues_are_reported_together() -> None:
-    reader = MemoryQueueReader(
+    check = MemoryQueueCheck(
         {
             "in": QueueDescription("in", 36 * HOUR, requires_session=True, forward_to=None),
             "out": QueueDescription("out", None, requires_session=False, forward_to=None),
-        }
+        },
+        [DAILY, TWO_HOURLY],
     )
     with pytest.raises(EntitiesMisconfigured) as wrong:
-        await CheckOnce("in", "out", [DAILY, TWO_HOURLY], reader.facts).check()
+        await check.check()
     text = str(wrong.value)
     assert len(wrong.value.problems) == 4
     for part in (
@@ -369,24 +370,24 @@ async def test_all_problems_with_the_queues_are_reported_together() -> None:
     ):
         assert part in text
     with pytest.raises(LinkFailed, match="queue none"):
-        await CheckOnce("none", "out", [DAILY], reader.facts).check()
+        await MemoryQueueCheck({}, [DAILY], "none").check()
 
 
-class ForbiddenQueueReader(MemoryQueueReader):
+class ForbiddenQueueCheck(MemoryQueueCheck):
     """Refuses each request for lack of rights, and counts the requests."""
 
-    def __init__(self) -> None:
-        super().__init__({})
-        self.asked = 0
+    asked = 0
 
     async def facts(self, queue: str) -> QueueDescription:
         self.asked += 1
-        raise ManageRightMissing(f"queue {queue}")
+        refused = AccessRefused(f"queue {queue}")
+        refused.status_code = 401
+        raise refused
 
 
 async def test_the_check_is_repeated_until_it_passes() -> None:
     queues = {"in": GOOD_IN, "out": GOOD_OUT, "bad": GOOD_OUT}
-    check = CheckOnce("bad", "out", [DAILY], MemoryQueueReader(queues).facts)
+    check = MemoryQueueCheck(queues, [DAILY], "bad")
     for _ in range(2):
         with pytest.raises(EntitiesMisconfigured):
             await check.check()
@@ -399,11 +400,10 @@ async def test_the_check_is_repeated_until_it_passes() -> None:
 async def test_a_missing_right_to_read_queues_is_logged_once(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    reader = ForbiddenQueueReader()
-    check = CheckOnce("in", "out", [DAILY], reader.facts)
+    check = ForbiddenQueueCheck({}, [DAILY])
     await check.check()
     await check.check()
-    assert (reader.asked, len(caplog.records)) == (1, 1)
+    assert (check.asked, len(caplog.records)) == (1, 1)
 
 
 def test_a_queue_without_duplicate_detection_must_be_created_anew() -> None:
