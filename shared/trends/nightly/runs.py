@@ -1,4 +1,4 @@
-"""The state machine of runs, and the decision about the next step for a date. All is pure.
+"""The state machine of runs, and the decision which run of a date is next. All is pure.
 
 The runs of a date are numbered without gaps, run n + 1 is inserted only after run n was read as
 ended, and a final state never changes. Therefore a date never has two open runs.
@@ -7,10 +7,9 @@ ended, and a final state never changes. Therefore a date never has two open runs
 from __future__ import annotations
 
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import date, datetime, timedelta
-from enum import Enum
 
 from shared.trends.nightly.model import (
     DateRuns,
@@ -30,46 +29,40 @@ DOUBLINGS_MAX = 20
 DATASET = "{dataset}"
 
 
-class RunAction(Enum):
-    NOTHING = "nothing"
-    START = "start"
-    SUBMIT_AGAIN = "submit again"
-    CHECK = "check"
+def next_run(
+    dataset: str,
+    day: DateRuns,
+    open_runs: int,
+    new_token: Callable[[date, int], str],
+    now: datetime,
+    policy: RunPolicy,
+) -> Run | None:
+    """The run of a date that is to be stored and submitted, if any.
 
-
-def next_step(day: DateRuns, open_runs: int, now: datetime, policy: RunPolicy) -> RunAction:
-    """The next step for a date.
-
-    An open run is checked, or submitted again, with the same token, when its lease expires without
-    a reply. After a failed run the date waits, and is tried again for the same data, up to
+    An open run is submitted again, with the same token, when its lease expires without a reply.
+    After a failed run the date waits, and is tried again for the same data, up to
     ``policy.attempts`` times. A demand for more data starts a new series of attempts.
     """
     latest, demand = day.latest, day.demand
     if latest and not latest.state.ended:
-        return _of_open(latest, now)
-    if demand is None:
-        return RunAction.NOTHING
+        may_answer = _lasts(latest.lease_until, latest, now)
+        is_silent = latest.state is RunState.SUBMITTING and not may_answer
+        return submitted_again(latest, now, policy) if is_silent else None
+    if demand is None or open_runs >= policy.parallel:
+        return None
     attempt = _attempt(latest, demand)
     has_succeeded = latest is not None and latest.state is RunState.SUCCEEDED
     if attempt > policy.attempts or (attempt > 1 and has_succeeded):
-        return RunAction.NOTHING
+        return None
     if latest and _lasts(latest.retry_at, latest, now):
-        return RunAction.NOTHING
-    if open_runs >= policy.parallel:
-        return RunAction.NOTHING
-    return RunAction.START
+        return None
+    token = new_token(demand.date, latest.number + 1 if latest else 1)
+    return started(dataset, demand, latest, token, now, policy)
 
 
 def _attempt(latest: Run | None, demand: Demand) -> int:
     """The number of the next run among those for the same data."""
     return latest.attempt + 1 if latest and latest.data_until >= demand.data_until else 1
-
-
-def _of_open(run: Run, now: datetime) -> RunAction:
-    if run.state is not RunState.SUBMITTING:
-        return RunAction.CHECK
-    submits = _lasts(run.lease_until, run, now)
-    return RunAction.NOTHING if submits else RunAction.SUBMIT_AGAIN
 
 
 def _lasts(end: datetime | None, run: Run, now: datetime) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
+from enum import Enum
 
 import pytest
 
@@ -20,7 +21,6 @@ from shared.trends.nightly.model import (
     RunPolicy,
     RunState,
 )
-from shared.trends.nightly.runs import RunAction
 from shared.trends.nightly.trend_news import run_notice, run_notices
 from shared.values.news import News, Severity
 from tests.builders import NOW
@@ -46,51 +46,58 @@ def notices(*latest: Run, since: datetime = NOW - HOUR) -> list[News]:
     return list(run_notices(Ledger("events", NOW, days), POLICY, since))
 
 
-def step(
-    demand: Demand | None, latest: Run | None, now: datetime = NOW, others: int = 0
-) -> RunAction:
-    return runs.next_step(DateRuns(DAY, demand, latest), others, now, POLICY)
+class Next(Enum):
+    NOTHING = "nothing"
+    START = "start"
+    SUBMIT_AGAIN = "submit again"
+
+
+def step(demand: Demand | None, latest: Run | None, now: datetime = NOW, others: int = 0) -> Next:
+    """What the run of the date that is to be submitted, if any, means."""
+    day = DateRuns(DAY, demand, latest)
+    found = runs.next_run("events", day, others, lambda *_: "token", now, POLICY)
+    if found is None:
+        return Next.NOTHING
+    return Next.SUBMIT_AGAIN if latest and found.number == latest.number else Next.START
 
 
 def test_a_run_starts_only_if_its_date_is_demanded() -> None:
-    assert step(DEMAND, None) is RunAction.START
-    assert step(None, None) is RunAction.NOTHING
+    assert step(DEMAND, None) is Next.START
+    assert step(None, None) is Next.NOTHING
 
 
 def test_a_run_waits_for_the_open_runs_of_its_data_set() -> None:
-    assert step(DEMAND, None, others=1) is RunAction.NOTHING
+    assert step(DEMAND, None, others=1) is Next.NOTHING
 
 
 def test_a_date_is_recomputed_only_if_more_data_are_demanded_than_its_last_run_had() -> None:
     succeeded = run(state=RunState.SUCCEEDED)
-    assert step(DEMAND, succeeded) is RunAction.NOTHING
-    assert step(replace(DEMAND, data_until=DATA + HOUR), succeeded) is RunAction.START
+    assert step(DEMAND, succeeded) is Next.NOTHING
+    assert step(replace(DEMAND, data_until=DATA + HOUR), succeeded) is Next.START
 
 
 @pytest.mark.parametrize("state", [state for state in RunState if not state.ended])
 def test_no_run_starts_beside_an_open_one_even_if_more_data_arrive(state: RunState) -> None:
     more = replace(DEMAND, data_until=DATA + HOUR)
     assert step(more, run(state=state), NOW + 100 * HOUR) in (
-        RunAction.CHECK,
-        RunAction.SUBMIT_AGAIN,
+        Next.NOTHING,
+        Next.SUBMIT_AGAIN,
     )
 
 
 def test_a_run_without_a_reply_is_submitted_again_when_its_lease_expires() -> None:
-    assert step(DEMAND, run(), NOW + POLICY.lease - timedelta(seconds=1)) is RunAction.NOTHING
-    assert step(DEMAND, run(), NOW + POLICY.lease) is RunAction.SUBMIT_AGAIN
+    assert step(DEMAND, run(), NOW + POLICY.lease - timedelta(seconds=1)) is Next.NOTHING
+    assert step(DEMAND, run(), NOW + POLICY.lease) is Next.SUBMIT_AGAIN
     again = runs.submitted_again(run(), NOW + POLICY.lease, POLICY)
     assert (again.token, again.number, again.submits) == ("token", 1, 2)
-    assert step(DEMAND, again, NOW + POLICY.lease) is RunAction.NOTHING
+    assert step(DEMAND, again, NOW + POLICY.lease) is Next.NOTHING
 
 
 def test_no_wait_lasts_until_a_clock_that_was_set_back_has_caught_up() -> None:
     failed = runs.failed(submitted(), "the cluster is gone", NOW, POLICY)
     for back, is_over in ((timedelta(0), False), (timedelta(minutes=1), False), (HOUR, True)):
         now = NOW - back
-        again, start = (
-            (RunAction.SUBMIT_AGAIN, RunAction.START) if is_over else [RunAction.NOTHING] * 2
-        )
+        again, start = (Next.SUBMIT_AGAIN, Next.START) if is_over else [Next.NOTHING] * 2
         assert (step(DEMAND, run(), now), step(DEMAND, failed, now)) == (again, start)
 
 
@@ -132,14 +139,14 @@ def test_failed_runs_are_retried_after_growing_waits_and_then_given_up() -> None
         if latest.retry_at is None:
             break
         waits.append((latest.retry_at - now) / timedelta(minutes=1))
-        assert step(DEMAND, latest, latest.retry_at - timedelta(seconds=1)) is RunAction.NOTHING
+        assert step(DEMAND, latest, latest.retry_at - timedelta(seconds=1)) is Next.NOTHING
         now = latest.retry_at
-        again = runs.next_step(DateRuns(DAY, DEMAND, latest), 0, now, POLICY)
-        assert again is RunAction.START
+        again = step(DEMAND, latest, now)
+        assert again is Next.START
         latest = runs.started("events", DEMAND, latest, "t", now, POLICY)
     assert waits == [10, 20]
     assert (latest.number, latest.attempt) == (3, 3)
-    assert step(DEMAND, latest, now + 1000 * HOUR) is RunAction.NOTHING
+    assert step(DEMAND, latest, now + 1000 * HOUR) is Next.NOTHING
     assert run_notice(latest, POLICY).text == "attempt 3 of 3 failed, given up: no memory"
     assert run_notice(latest, POLICY).severity is Severity.ERROR
 
@@ -147,8 +154,8 @@ def test_failed_runs_are_retried_after_growing_waits_and_then_given_up() -> None
 def test_more_data_start_a_new_series_of_attempts_for_a_date_that_was_given_up() -> None:
     given_up = runs.failed(run(attempt=3), "no memory", NOW, POLICY)
     more = replace(DEMAND, data_until=DATA + HOUR)
-    again = runs.next_step(DateRuns(DAY, more, given_up), 0, NOW, POLICY)
-    assert again is RunAction.START
+    again = step(more, given_up)
+    assert again is Next.START
     assert runs.started("events", more, given_up, "t", NOW, POLICY).attempt == 1
 
 
@@ -160,7 +167,7 @@ def test_an_overdue_run_is_stopped_and_stays_open_until_its_end_is_confirmed() -
     assert "no other run starts until it has ended" in run_notice(stopping, POLICY).text
     still = runs.observed(stopping, JobStatus(JobPhase.RUNNING), late + HOUR, POLICY)
     assert still == stopping
-    assert step(DEMAND, still, late + HOUR) is RunAction.CHECK
+    assert step(DEMAND, still, late + HOUR) is Next.NOTHING
     ended = runs.observed(still, JobStatus(JobPhase.FAILED, error="killed"), late + HOUR, POLICY)
     assert ended.state is RunState.FAILED
     assert "longer than 4:00:00" in ended.error
@@ -178,16 +185,16 @@ def test_no_run_follows_a_lost_one_before_its_time_limit_even_with_more_data() -
     more = replace(DEMAND, data_until=DATA + HOUR)
     assert lost.state is RunState.LOST
     for demand in (DEMAND, more):
-        assert step(demand, lost, NOW + POLICY.timeout - timedelta(seconds=1)) is RunAction.NOTHING
-        assert step(demand, lost, NOW + POLICY.timeout) is RunAction.START
+        assert step(demand, lost, NOW + POLICY.timeout - timedelta(seconds=1)) is Next.NOTHING
+        assert step(demand, lost, NOW + POLICY.timeout) is Next.START
 
 
 def test_a_lost_run_of_the_last_attempt_also_delays_a_run_for_more_data() -> None:
     lost = runs.observed(
         replace(submitted(), attempt=3), JobStatus(JobPhase.GONE), NOW + HOUR, POLICY
     )
-    assert step(replace(DEMAND, data_until=DATA + HOUR), lost, NOW + 2 * HOUR) is RunAction.NOTHING
-    assert step(DEMAND, lost, NOW + 100 * HOUR) is RunAction.NOTHING
+    assert step(replace(DEMAND, data_until=DATA + HOUR), lost, NOW + 2 * HOUR) is Next.NOTHING
+    assert step(DEMAND, lost, NOW + 100 * HOUR) is Next.NOTHING
     assert "given up" in run_notice(lost, POLICY).text
 
 

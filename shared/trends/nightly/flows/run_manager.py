@@ -17,7 +17,6 @@ from shared.trends.nightly import runs
 from shared.trends.nightly.errors import JobRefused, JobUnavailable, RunTaken
 from shared.trends.nightly.model import DateRuns, Job, Ledger, Run, RunPolicy, RunState
 from shared.trends.nightly.ports import JobSubmitter, RunStore
-from shared.trends.nightly.runs import RunAction
 from shared.values.metering import Measurement, Meter, no_meter
 
 log = logging.getLogger(__name__)
@@ -65,19 +64,13 @@ class RunManager:
                 open_runs += _open(run) - _open(day.latest)
 
     async def _advance(self, day: DateRuns, ledger: Ledger, open_runs: int) -> Run | None:
-        now = ledger.now
-        latest = day.latest
-        step = runs.next_step(day, open_runs, now, self.policy)
-        if day.demand and step is RunAction.START:
-            token = self.new_token(day.date, latest.number + 1 if latest else 1)
-            run = runs.started(ledger.dataset, day.demand, latest, token, now, self.policy)
+        run = runs.next_run(ledger.dataset, day, open_runs, self.new_token, ledger.now, self.policy)
+        if run is not None:
             return await self._submit(await self.store.write(run), ledger)
-        if latest and step is RunAction.SUBMIT_AGAIN:
-            again = runs.submitted_again(latest, now, self.policy)
-            return await self._submit(await self.store.write(again), ledger)
-        if latest and step is RunAction.CHECK:
-            return await self._check(latest, ledger)
-        return None
+        latest = day.latest
+        if latest is None or latest.state.ended or latest.state is RunState.SUBMITTING:
+            return None
+        return await self._check(latest, ledger)
 
     async def _submit(self, run: Run, ledger: Ledger) -> Run:
         """Submit a stored run. If this instance dies, another submits it after its lease."""
