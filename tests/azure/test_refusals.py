@@ -6,7 +6,6 @@ import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack
 from datetime import timedelta
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -139,7 +138,8 @@ async def identity(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Identity]:
 
 def _use(monkeypatch: pytest.MonkeyPatch) -> Identity:
     used = Identity()
-    monkeypatch.setattr(credentials, "_identity", cache(lambda _client_id: used))
+    monkeypatch.setattr(credentials, "Login", lambda _: used)
+    monkeypatch.setattr(credentials, "_opened", {})
     return used
 
 
