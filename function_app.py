@@ -169,7 +169,7 @@ async def log_retention(timer: func.TimerRequest) -> None:
     days = settings.decision_log_days
     await asyncio.gather(
         flows.retention.delete_old_entries(declared, app.scaling.store, days),
-        app.nightly.delete_old_trends(),
+        app.nightly.trends.delete_old(),
     )
 
 

@@ -39,9 +39,6 @@ class NightlyParts(Parts):
     async def advance_runs(self) -> None:
         await self.run_manager.run_all(self.settings.datasets)
 
-    async def delete_old_trends(self) -> None:
-        await self.trends.delete_old()
-
     async def recompute(self, work: DatasetWork) -> None:
         """Request runs of the job, which may start later. A data set without a job is logged."""
         if not self.settings.submitter or work.dataset not in self.settings.datasets:
