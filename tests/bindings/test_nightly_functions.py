@@ -21,8 +21,7 @@ from local.twins.nightly import (
 )
 from shared.trends.datasets.periods import Period
 from shared.trends.datasets.processing import schedule_processing
-from shared.trends.nightly.errors import NightFailed
-from shared.trends.nightly.model import JobPhase, JobStatus, RunState
+from shared.trends.nightly.model import JobPhase, JobStatus, NightFailed, RunState
 from shared.values.news import News
 from tests.bindings.test_ingestion_functions import imported, names
 from tests.bindings.test_messaging_functions import ENVIRON

@@ -22,13 +22,14 @@ import pytest
 
 from local.twins.nightly import MemoryInputs, MemoryNotifier, MemoryRunStore
 from shared.notifications.selection import NotificationIntervals
-from shared.trends.nightly.errors import JobUnavailable, NightFailed
 from shared.trends.nightly.flows.demand import demand_nightly, demand_period
 from shared.trends.nightly.flows.run_manager import RunManager
 from shared.trends.nightly.model import (
     Job,
     JobPhase,
     JobStatus,
+    JobUnavailable,
+    NightFailed,
     RunPolicy,
     RunState,
     Submission,

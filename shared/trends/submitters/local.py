@@ -14,8 +14,7 @@ from pathlib import Path
 from typing import IO
 
 from shared.sampling.unreadable import last_warning
-from shared.trends.nightly.errors import JobRefused
-from shared.trends.nightly.model import Job, JobPhase, JobStatus, Submission
+from shared.trends.nightly.model import Job, JobPhase, JobRefused, JobStatus, Submission
 from shared.values.redaction import redacted, redacting
 
 JOB = (sys.executable, "-m", "spark_jobs.event_trends")

@@ -9,11 +9,11 @@ from enum import Enum
 import pytest
 
 from shared.trends.nightly import runs
-from shared.trends.nightly.dates import completed_dates, demands_for, recent_dates
-from shared.trends.nightly.errors import InputUnreadable
+from shared.trends.nightly.flows.demand import completed_dates, demands_for, recent_dates
 from shared.trends.nightly.model import (
     DateRuns,
     Demand,
+    InputUnreadable,
     JobPhase,
     JobStatus,
     Ledger,

@@ -23,8 +23,7 @@ from local.azure_apis.spark_batches import BatchStandIn, Flavour
 from local.azure_apis.spark_databricks import DatabricksStandIn
 from local.twins.nightly import MemorySubmitter
 from shared.sampling.unreadable import PREFIX
-from shared.trends.nightly.errors import JobRefused, JobUnavailable
-from shared.trends.nightly.model import Job, JobPhase, JobStatus
+from shared.trends.nightly.model import Job, JobPhase, JobRefused, JobStatus, JobUnavailable
 from shared.trends.nightly.ports import JobSubmitter
 from shared.trends.submitters.databricks import DatabricksSubmitter
 from shared.trends.submitters.livy import FabricSubmitter, LivySubmitter, SynapseSubmitter

@@ -14,8 +14,17 @@ from dataclasses import dataclass
 from datetime import date, timedelta
 
 from shared.trends.nightly import runs
-from shared.trends.nightly.errors import JobRefused, JobUnavailable, RunTaken
-from shared.trends.nightly.model import DateRuns, Job, Ledger, Run, RunPolicy, RunState
+from shared.trends.nightly.model import (
+    DateRuns,
+    Job,
+    JobRefused,
+    JobUnavailable,
+    Ledger,
+    Run,
+    RunPolicy,
+    RunState,
+    RunTaken,
+)
 from shared.trends.nightly.ports import JobSubmitter, RunStore
 from shared.values.metering import Measurement, Meter, no_meter
 
