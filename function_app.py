@@ -17,8 +17,7 @@ from shared.autoscaling.flows.scaler import Scaler
 from shared.autoscaling.policy import Resource
 from shared.autoscaling.ports import QueueSender
 from shared.autoscaling.state import ScaleAction
-from shared.azure.deferred_log import lines
-from shared.azure.invocation import InvocationGuard
+from shared.azure.invocation import InvocationGuard, lines
 from shared.settings import SettingsError, parse
 from shared.settings.connections import HOST_STORAGE
 from shared.settings.ingestion import EVENT_HUB
@@ -170,7 +169,7 @@ async def log_retention(timer: func.TimerRequest) -> None:
     days = settings.decision_log_days
     await asyncio.gather(
         flows.retention.delete_old_entries(declared, app.scaling.store, days),
-        app.nightly.delete_old_trends(),
+        app.nightly.trends.delete_old(),
     )
 
 
@@ -192,7 +191,7 @@ async def telemetry_arrived(message: func.QueueMessage) -> None:
 @guard_invocation
 async def process_dataset(message: func.ServiceBusMessage) -> None:
     """Process a data set for a period that has ended, unless it was processed already."""
-    await app.data_sets.process(message.get_body(), holder=str(message.sequence_number))
+    await app.data_sets.process(message.get_body(), message=str(message.sequence_number))
 
 
 @data_sets.queue_trigger(
@@ -250,7 +249,7 @@ async def nightly_trends(timer: func.TimerRequest) -> None:
 @nightly.timer_trigger(arg_name="timer", schedule=settings.nightly.runs_schedule)
 @guard_invocation
 async def trend_runs(timer: func.TimerRequest) -> None:
-    """Start requested runs, retry failed ones, stop overdue ones, and notify about failures."""
+    """Start requested runs, retry failed ones, and stop overdue ones."""
     await app.nightly.advance_runs()
 
 

@@ -15,14 +15,13 @@ from pathlib import Path
 from bench.hostile_events import INTERESTS, reading
 from local.twins.event_hub import MemoryHubReader
 from local.twins.rows import MemoryRows
-from shared.azure.retry import JitteredRetrying
 from shared.ingestion.decoding.metric_handler import MetricHandler
 from shared.ingestion.events import process_batch
 from shared.ingestion.events.accounting import Writer
 from shared.ingestion.events.process_batch import Consumer
 from shared.ingestion.model import Event, Stream
 from shared.ingestion.store.events import EventStore
-from shared.values.concurrency import task_runner
+from shared.values.concurrency import JitteredRetrying, task_runner
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 STREAM = Stream("ns", "hub", "$Default", "0")

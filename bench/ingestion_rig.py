@@ -14,7 +14,6 @@ from tempfile import TemporaryDirectory
 
 from local.azurite import Azurite
 from local.twins.event_hub import MemoryHubReader
-from shared.azure.retry import JitteredRetrying
 from shared.ingestion.events.accounting import Writer, plan_commits
 from shared.ingestion.events.process_batch import Consumer
 from shared.ingestion.model import Commit, Effect, Event, Stream
@@ -25,7 +24,7 @@ from shared.ingestion.store.sql_engine import Sql
 from shared.ingestion.store.sql_schema import metadata
 from shared.ingestion.store.tables import TableRows
 from shared.settings.connections import StorageConnection
-from shared.values.concurrency import task_runner
+from shared.values.concurrency import JitteredRetrying, task_runner
 
 START = datetime(2026, 3, 1, 12, tzinfo=UTC)
 BODY = json.dumps({"resource_name": "plan-1", "name": "backlog", "value": 12.5, "pad": "x" * 60})

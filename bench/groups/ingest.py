@@ -14,7 +14,6 @@ from bench.measurement import Measurement
 from bench.repeats import calls_per_second, medians
 from local.twins.event_hub import MemoryHubReader
 from local.twins.rows import MemoryRows
-from shared.azure.retry import JitteredRetrying
 from shared.ingestion.breaker.state import Breaker
 from shared.ingestion.decoding.azure_monitor import key
 from shared.ingestion.decoding.decode import decode
@@ -27,7 +26,7 @@ from shared.ingestion.events.process_batch import Consumer
 from shared.ingestion.model import Effect, Event, OutboxMessage, Stream
 from shared.ingestion.store.breakers import BreakerStore
 from shared.ingestion.store.events import EventStore
-from shared.values.concurrency import task_runner
+from shared.values.concurrency import JitteredRetrying, task_runner
 
 BATCH_EVENTS = 100
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)

@@ -14,8 +14,8 @@ from azure.eventhub.extensions.checkpointstoreblobaio import BlobCheckpointStore
 from local.functions_host.connections import Connection, Identities
 from local.functions_host.event_hub_invocation import PartitionPlace
 from local.functions_host.host_blobs import container_client
-from shared.azure.retry import pause
 from shared.ingestion.hub.receiver import DeliverData
+from shared.values.concurrency import pause
 
 CONTAINER = "azure-webjobs-eventhub"
 

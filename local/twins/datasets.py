@@ -5,13 +5,14 @@ They keep the same contracts as the real adapters, without I/O.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 
 from local.twins.table import MemoryTable
-from shared.trends.datasets.entities import QueueDescription
+from shared.trends.datasets.periods import Period
 from shared.trends.datasets.processing import DatasetWork
-from shared.trends.store.claims import TableClaims, _keys
+from shared.trends.datasets.queues import QueueCheck, QueueDescription
+from shared.trends.store.claims import TableClaims
 from shared.values.messages import LinkFailed
 
 
@@ -20,13 +21,6 @@ class MemoryClaims(TableClaims):
 
     def __init__(self, now: Callable[[], datetime]) -> None:
         self._table: MemoryTable = MemoryTable(now)
-
-    def delete(self, work: DatasetWork) -> None:
-        """Delete the claim, as an operator may do in the table by hand."""
-        self._table.stored.pop(_keys(work), None)
-
-    def knows(self, work: DatasetWork) -> bool:
-        return _keys(work) in self._table.stored
 
 
 class RecordingRecompute:
@@ -39,11 +33,18 @@ class RecordingRecompute:
         self.calls.append(work)
 
 
-class MemoryQueueReader:
-    """Returns the descriptions that it was given."""
+class MemoryQueueCheck(QueueCheck):
+    """Reads the descriptions that it was given."""
 
-    def __init__(self, queues: Mapping[str, QueueDescription]) -> None:
-        self._queues = queues
+    def __init__(
+        self,
+        queues: Mapping[str, QueueDescription],
+        periods: Sequence[Period],
+        processing: str = "in",
+        working: str = "out",
+    ) -> None:
+        self.processing, self.working, self._periods = processing, working, periods
+        self._queues, self._passed = queues, False
 
     async def facts(self, queue: str) -> QueueDescription:
         if queue not in self._queues:

@@ -11,8 +11,16 @@ from datetime import date, datetime
 
 from local.twins.table import MemoryTable
 from shared.storage.tables import key
-from shared.trends.nightly.errors import InputUnreadable, JobRefused, JobUnavailable
-from shared.trends.nightly.model import Job, JobPhase, JobStatus, Run, Submission
+from shared.trends.nightly.model import (
+    InputUnreadable,
+    Job,
+    JobPhase,
+    JobRefused,
+    JobStatus,
+    JobUnavailable,
+    Run,
+    Submission,
+)
 from shared.trends.store.runs import TableRunStore, _run
 from shared.values.news import News
 

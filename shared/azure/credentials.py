@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable
+from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
-from functools import cache
-from typing import Any, Self, TypeVar
+from typing import Any, TypeVar
 
 from azure.core.credentials import AccessToken, AccessTokenInfo, TokenRequestOptions
 from azure.core.credentials_async import AsyncTokenCredential
@@ -24,17 +24,12 @@ OF_OPERATORS = ("ManagedIdentityCredential", "AzureCliCredential")
 """The logins that operators use. The client library tries others as well."""
 
 
-class _Closing:
+class _Closing(AbstractAsyncContextManager[Any]):
     """A credential that is closed at the end of its context, as the clients expect."""
 
     async def close(self) -> None: ...
 
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, exc_type: Any = None, exc_value: Any = None, traceback: Any = None
-    ) -> None:
+    async def __aexit__(self, *_details: object) -> None:
         await self.close()
 
 
@@ -121,21 +116,17 @@ def chain_of(identity: Identity) -> Any:
 
 def credential_for(url: str, identity: Identity = SYSTEM_ASSIGNED) -> AsyncTokenCredential:
     """The credential for a service at ``url``, which all clients of an identity share."""
-    return LoopbackCredential() if is_loopback(url) else _identity(identity)
+    if is_loopback(url):
+        return LoopbackCredential()
+    if identity not in _opened:
+        _opened[identity] = Login(identity)
+    return _opened[identity]
 
 
 async def close() -> None:
     """Close all credentials. A later call of ``credential_for`` opens new ones."""
-    for credential in _opened:
-        await credential.close()
-    _opened.clear()
-    _identity.cache_clear()
+    while _opened:
+        await _opened.popitem()[1].close()
 
 
-_opened: list[AsyncTokenCredential] = []
-
-
-@cache
-def _identity(identity: Identity) -> AsyncTokenCredential:
-    _opened.append(Login(identity))
-    return _opened[-1]
+_opened: dict[Identity, Login] = {}

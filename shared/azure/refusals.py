@@ -6,14 +6,11 @@ does not even send the request.
 
 from __future__ import annotations
 
-import functools
-import inspect
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import Enum
 from itertools import islice
-from typing import Any, ParamSpec, TypeVar
 from urllib.parse import urlsplit
 
 from azure.core.exceptions import AzureError, ClientAuthenticationError, HttpResponseError
@@ -28,9 +25,6 @@ from shared.settings.connections import (
     account_of,
 )
 from shared.values.text import one_line
-
-P = ParamSpec("P")
-T = TypeVar("T")
 
 TEXT_LENGTH_MAX = 700
 DETAIL_LENGTH_MAX = 160
@@ -140,25 +134,6 @@ def _access(
 ) -> Access:
     has_key = bool(connection.connection_string)
     return Access(place, role, connection.name, connection.identity, has_key)
-
-
-def explaining_refusals(adapter: type[T]) -> type[T]:
-    """Class decorator: refusals leave the public coroutines of an adapter as AccessRefused, with
-    the text of its attribute ``access``."""
-    for name, method in list(vars(adapter).items()):
-        if inspect.iscoroutinefunction(method) and not name.startswith("_"):
-            setattr(adapter, name, _explained(method))
-    return adapter
-
-
-def _explained(method: Callable[P, Awaitable[T]]) -> Callable[P, Awaitable[T]]:
-    @functools.wraps(method)
-    async def called(*args: P.args, **kwargs: P.kwargs) -> T:
-        adapter: Any = args[0]
-        with adapter.access.explained():
-            return await method(*args, **kwargs)
-
-    return called
 
 
 def _account(connection: StorageConnection, url: str) -> str:

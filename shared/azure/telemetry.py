@@ -15,13 +15,12 @@ import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
 from opentelemetry import trace
 
-from shared.azure.deferred_log import LogLine, lines
+from shared.azure.invocation import lines
 from shared.azure.meter import NAME, VERSION, OpenTelemetryMeter
 from shared.values.metering import PREFIX
 from shared.values.redaction import redacted
@@ -30,11 +29,13 @@ from shared.values.text import one_line
 log = logging.getLogger(__name__)
 
 METRICS, TRACES, LOGS = "metrics", "traces", "logs"
-SIGNALS = frozenset({METRICS, TRACES, LOGS})
+AZURE = "APPLICATIONINSIGHTS_CONNECTION_STRING"
+AUTHENTICATION = "APPLICATIONINSIGHTS_AUTHENTICATION_STRING"
+"""``Authorization=AAD``, and ``;ClientId=…`` for a user-assigned identity, as for the host."""
 ENDPOINT = "OTEL_EXPORTER_OTLP_ENDPOINT"
-AZURE_TRACES_PER_SECOND = 2.0
-"""Application Insights charges for each span, and an invocation has about ten.
-``OTEL_TRACES_SAMPLER`` replaces this limit."""
+SAMPLER, AZURE_TRACES_PER_SECOND = "OTEL_TRACES_SAMPLER", 2.0
+"""Application Insights charges for each span, and an invocation has about ten. The SDK's own
+sampler replaces this limit."""
 EXIT_SECONDS_MAX = 5.0
 """How long the end of the process may be delayed to send the rest of the telemetry."""
 NOT_EXPORTED = ("opentelemetry", "urllib3", "azure_functions_")
@@ -51,43 +52,25 @@ Exporter = Any
 Factories = Mapping[str, Callable[[], Exporter]]
 
 
-@dataclass(frozen=True, slots=True)
-class Destinations:
-    """Where telemetry is sent, and what is sent.
-
-    ``connection_string`` and ``authentication`` are the host's settings for Application Insights:
-    ``Authorization=AAD``, and ``;ClientId=…`` for a user-assigned identity. An empty
-    ``connection_string`` or ``otlp_endpoint`` leaves that destination out.
-    """
-
-    connection_string: str = ""
-    authentication: str = ""
-    otlp_endpoint: str = ""
-    attributes: Mapping[str, str] = field(default_factory=lambda: where({}))
-    """What all telemetry says of the app; see ``where``."""
-    signals: frozenset[str] = SIGNALS
-    sampler_is_set: bool = False
-    """Whether the SDK's own setting selects the traces."""
-
-
-def export(destinations: Destinations) -> threading.Thread:
-    """Start to export. A destination that cannot be set up is logged, and the other one is used."""
-    worker = threading.Thread(target=_export, args=(destinations,), name="telemetry", daemon=True)
+def export(environ: Mapping[str, str]) -> threading.Thread:
+    """Start to export to where these variables say. A destination that cannot be set up is logged,
+    and the other one is used."""
+    worker = threading.Thread(target=_export, args=(environ,), name="telemetry", daemon=True)
     worker.start()
     return worker
 
 
-def _export(destinations: Destinations) -> None:
+def _export(environ: Mapping[str, str]) -> None:
     exporters: dict[str, list[Exporter]] = defaultdict(list)
     for factories in (_azure_monitor, _otlp):
         try:
-            for signal, make in factories(destinations).items():
-                if signal in destinations.signals:
+            for signal, make in factories(environ).items():
+                if environ.get(f"OTEL_{signal.upper()}_EXPORTER", "").strip().lower() != "none":
                     exporters[signal].append(make())
         except Exception as error:  # scaling must not depend on telemetry
             _log_failure(f"{type(error).__name__}: {one_line(error)}")
     try:
-        providers = list(_providers(exporters, destinations))
+        providers = list(_providers(exporters, environ))
         if providers:
             _listen()
     except Exception as error:
@@ -97,23 +80,24 @@ def _export(destinations: Destinations) -> None:
 
 
 def _log_failure(text: str) -> None:
-    lines.write(LogLine(log, logging.WARNING, "telemetry_failed", redacted(text)))
+    lines.warn(log, "telemetry_failed", redacted(text))
 
 
 # --- destinations -----------------------------------------------------------------------------
 
 
-def _azure_monitor(destinations: Destinations) -> Factories:
+def _azure_monitor(environ: Mapping[str, str]) -> Factories:
     """Without logs, because the Functions host sends the logs to Application Insights itself."""
-    if not destinations.connection_string:
+    connection_string = environ.get(AZURE, "").strip()
+    if not connection_string:
         return {}
     from azure.monitor.opentelemetry.exporter import (  # noqa: PLC0415  slow
         AzureMonitorMetricExporter,
         AzureMonitorTraceExporter,
     )
 
-    options: dict[str, Any] = {"connection_string": destinations.connection_string}
-    options |= _credential(destinations.authentication)
+    options: dict[str, Any] = {"connection_string": connection_string}
+    options |= _credential(environ.get(AUTHENTICATION, ""))
     return {
         METRICS: partial(AzureMonitorMetricExporter, **options),
         TRACES: partial(AzureMonitorTraceExporter, **options),
@@ -131,8 +115,9 @@ def _credential(authentication: str) -> dict[str, Any]:
     return {"credential": ManagedIdentityCredential(client_id=client_id)}
 
 
-def _otlp(destinations: Destinations) -> Factories:
-    if not destinations.otlp_endpoint:
+def _otlp(environ: Mapping[str, str]) -> Factories:
+    endpoint = environ.get(ENDPOINT, "").strip()
+    if not endpoint:
         return {}
     from opentelemetry.exporter.otlp.proto.http._log_exporter import (  # noqa: PLC0415  slow
         OTLPLogExporter,
@@ -145,7 +130,7 @@ def _otlp(destinations: Destinations) -> Factories:
     )
 
     failures = logging.getLogger("opentelemetry.exporter.otlp")
-    failures.addHandler(_FirstFailure(destinations.otlp_endpoint))
+    failures.addHandler(_FirstFailure(endpoint))
     failures.propagate = False
     return {METRICS: OTLPMetricExporter, TRACES: OTLPSpanExporter, LOGS: OTLPLogExporter}
 
@@ -176,13 +161,13 @@ class _FirstFailure(logging.Handler):
 
 
 def _providers(
-    exporters: Mapping[str, Sequence[Exporter]], destinations: Destinations
+    exporters: Mapping[str, Sequence[Exporter]], environ: Mapping[str, str]
 ) -> Iterator[Any]:
-    resource = _resource(destinations.attributes)
+    resource = _resource(where(environ))
     if exporters[METRICS]:
         yield _meter_provider(exporters[METRICS], resource)
     if exporters[TRACES]:
-        limited = destinations.connection_string and not destinations.sampler_is_set
+        limited = environ.get(AZURE) and not environ.get(SAMPLER)
         per_second = AZURE_TRACES_PER_SECOND if limited else None
         yield _tracer_provider(exporters[TRACES], resource, per_second)
     if exporters[LOGS]:

@@ -23,7 +23,6 @@ from azure.servicebus.exceptions import (
     ServiceBusServerBusyError,
 )
 
-from shared.azure.amqp import amqp_options
 from shared.azure.credentials import credential_for
 from shared.azure.refusals import Access, service_bus_access
 from shared.messaging.encoder import client_message, encode_all, fill
@@ -171,7 +170,7 @@ def _closed_because(link: object) -> str:
 def _client(connection: ServiceBusConnection, attempt_seconds: float) -> ServiceBusClient:
     """A client without retries, because BatchSender counts and repeats the attempts."""
     options: dict[str, Any] = {"retry_total": 0, "try_timeout": attempt_seconds}
-    options |= amqp_options(connection.transport, TransportType)
+    options |= connection.transport.options(TransportType)
     if connection.connection_string:
         return ServiceBusClient.from_connection_string(connection.connection_string, **options)
     credential = credential_for(connection.namespace, connection.identity)

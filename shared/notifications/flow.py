@@ -17,18 +17,14 @@ from shared.notifications.ports import (
     Notifier,
     Observed,
     Source,
-    SourceProgress,
 )
 from shared.notifications.selection import (
-    Key,
     Notification,
     NotificationIntervals,
     alike,
     due_conditions,
     due_endings,
     due_events,
-    handled_until,
-    read_from,
     together,
 )
 from shared.values.news import News
@@ -45,22 +41,17 @@ async def send_due_notifications(
     intervals: NotificationIntervals,
     link_of: Callable[[News], str] = lambda _: "",
 ) -> int:
-    """Read all sources on from the last run, send what is due, and return how many were sent."""
+    """Read all sources, send what is due, and return how many were sent. The records tell which of
+    the events were reported before."""
     history = await store.read()
     now = history.read_at
-    observed: dict[str, Observed] = {}
-    for name, source in sources.items():
-        progress = history.progress.get(name)
-        since = read_from(progress.until if progress else None, now, intervals)
-        if (reading := await _read(name, source, since, now)) is not None:
-            observed[name] = reading
-    due = _due(list(observed.values()), history, intervals, all_read=len(observed) == len(sources))
-    sent = await _all_sent(due, store, notifier, link_of)
-    for name, reading in observed.items():
-        until = handled_until(reading.events, history.records, sent, now)
-        progress = replace(history.progress.get(name, SourceProgress(until)), until=until)
-        await _save_progress(name, progress, store)
-    return len(sent)
+    answers = [
+        await _read(name, source, now - intervals.look_back, now)
+        for name, source in sources.items()
+    ]
+    observed = [each for each in answers if each is not None]
+    due = _due(observed, history, intervals, all_read=len(observed) == len(sources))
+    return await _send_all(due, store, notifier, link_of)
 
 
 def _due(
@@ -85,16 +76,6 @@ def _due(
     return list(alike(due))
 
 
-async def _save_progress(source: str, progress: SourceProgress, store: NotificationStore) -> None:
-    """Save how far the source was read. If this fails, the records prevent repetitions."""
-    try:
-        await store.save_progress(source, progress)
-    except NotificationConflict:
-        log.info("[looked_twice] %s: another instance read it, too", source)
-    except Exception as error:
-        log.warning("[look_not_remembered] %s: %s: %s", source, type(error).__name__, error)
-
-
 async def _read(name: str, source: Source, since: datetime, now: datetime) -> Observed | None:
     try:
         return await source(since, now)
@@ -103,22 +84,22 @@ async def _read(name: str, source: Source, since: datetime, now: datetime) -> Ob
         return None
 
 
-async def _all_sent(
+async def _send_all(
     due: Iterable[Sequence[Notification]],
     store: NotificationStore,
     notifier: Notifier,
     link_of: Callable[[News], str],
-) -> set[Key]:
-    """Send the notifications and return the keys of those that were sent. After SENDING_SECONDS_MAX
-    the rest waits, because the host restarts an instance at its time limit."""
-    sent: set[Key] = set()
+) -> int:
+    """Send the notifications and return how many were sent. After SENDING_SECONDS_MAX the rest
+    waits, because the host restarts an instance at its time limit."""
+    sent = 0
     try:
         async with asyncio.timeout(SENDING_SECONDS_MAX):
             for group in due:
                 news = together(group)
                 news = replace(news, link=news.link or link_of(news))
                 if await _succeeds(notifier.tell(news), news):
-                    sent.update([n.key for n in group if await _succeeds(store.save(n), n.news)])
+                    sent += sum([await _succeeds(store.save(each), each.news) for each in group])
                     log.info("[notified] %s: %s", news.subject, news.headline)
     except TimeoutError:
         text = "[notifications_wait] not all were sent within %s s; the rest waits"

@@ -1,4 +1,4 @@
-"""Notifiers: the log, a webhook, and all webhooks. Addresses, keys, headers are secret."""
+"""The notifier: the log and the webhooks. Addresses, keys and headers are secret."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import aiohttp
 
 from shared.azure.transport import retry_after_seconds
 from shared.notifications.formats import FORMATS
-from shared.notifications.ports import Notifier, NotSent
+from shared.notifications.ports import NotSent
 from shared.values.concurrency import Retrying
 from shared.values.news import Address, News, Severity
 from shared.values.redaction import redacting
@@ -32,22 +32,6 @@ LEVELS = {
 
 class _Unavailable(NotSent):
     """The webhook could not be reached or is busy; another attempt may succeed."""
-
-
-@redacting
-class LogNotifier:
-    """Writes each notification to the log, then passes it to the next notifier."""
-
-    def __init__(self, then: Notifier | None = None) -> None:
-        self._then = then
-
-    async def tell(self, news: News) -> None:
-        action = news.kind.replace(".", "_")
-        text = f"{news.headline}. {news.text}".rstrip()
-        fields = {"action": action, "subject": news.subject}
-        log.log(LEVELS[news.severity], "[%s] %s", action, text, extra=fields)
-        if self._then is not None:
-            await self._then.tell(news)
 
 
 @redacting
@@ -91,15 +75,19 @@ class Webhook:
 
 
 @redacting
-class Webhooks:
-    """Posts each notification, under the name of the deployment, to the webhooks that take it. One
-    that fails does not make the others receive it again."""
+class LogNotifier:
+    """Writes each notification to the log, and posts it, under the name of the deployment, to the
+    webhooks that take it. One that fails does not make the others receive it again."""
 
-    def __init__(self, webhooks: Sequence[Webhook], deployment: str) -> None:
+    def __init__(self, webhooks: Sequence[Webhook] = (), deployment: str = "") -> None:
         self._webhooks, self._deployment = webhooks, deployment
 
     async def tell(self, news: News) -> None:
         """Raises NotSent if no webhook accepted the notification."""
+        action = news.kind.replace(".", "_")
+        text = f"{news.headline}. {news.text}".rstrip()
+        fields = {"action": action, "subject": news.subject}
+        log.log(LEVELS[news.severity], "[%s] %s", action, text, extra=fields)
         named = news.named(self._deployment)
         takers = [each for each in self._webhooks if each.address.takes(news)]
         answers = await asyncio.gather(

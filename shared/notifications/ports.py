@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime
-from types import MappingProxyType
 from typing import Protocol
 
 from shared.notifications.conditions import LastingCondition
@@ -18,31 +17,21 @@ class NotSent(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class SourceProgress:
-    """The time up to which all news of a source has been handled."""
-
-    until: datetime
-    version: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class NotificationHistory:
-    """All records by kind and subject, and each source's progress, at the store's time."""
+    """All records by kind and subject, at the store's time."""
 
     records: Mapping[Key, NotificationRecord]
     read_at: datetime
-    progress: Mapping[str, SourceProgress] = field(default_factory=lambda: MappingProxyType({}))
 
 
 class NotificationStore(Protocol):
-    """Stores which notifications were sent and how far each source was read. Writing raises
-    NotificationConflict if the row has changed since it was read."""
+    """Stores which notifications were sent."""
 
     async def read(self) -> NotificationHistory: ...
 
-    async def save(self, notification: Notification) -> None: ...
-
-    async def save_progress(self, source: str, progress: SourceProgress) -> None: ...
+    async def save(self, notification: Notification) -> None:
+        """Raises NotificationConflict if the record has changed since it was read."""
+        ...
 
     async def close(self) -> None: ...
 

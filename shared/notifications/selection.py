@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
@@ -17,7 +17,7 @@ from shared.values.text import listed
 OVERDUE = timedelta(hours=1)
 """A condition that is not reported again is over this long after it was due."""
 OVERLAP = timedelta(minutes=5)
-"""An entry of a log may be written later than its own time by this much."""
+"""The most by which an entry of a log may be written later than its own time."""
 SEEN_MAX = 2000
 """The IDs stored for a kind and subject; there are fewer within OVERLAP."""
 ALIKE_MAX = 10
@@ -35,7 +35,8 @@ class NotificationIntervals:
 
     @property
     def look_back(self) -> timedelta:
-        """The oldest event still reported after the notifier was out of order for an hour."""
+        """The age of the oldest event that is reported, after the notifier was out of order for an
+        hour, too."""
         return self.quiet + OVERLAP + timedelta(hours=1)
 
 
@@ -173,32 +174,6 @@ def together(group: Sequence[Notification]) -> News:
         data={**first.data, "count": len(group)},
         others=tuple(others),
     )
-
-
-def read_from(
-    last_end: datetime | None, now: datetime, intervals: NotificationIntervals
-) -> datetime:
-    """Where to read a source from: OVERLAP before the end of the last read, which cannot be in the
-    future, but not before the oldest event that is still reported."""
-    earliest = now - intervals.look_back
-    if last_end is None or not earliest < last_end <= now:
-        return earliest
-    return max(earliest, last_end - OVERLAP)
-
-
-def handled_until(
-    events: Iterable[News],
-    records: Mapping[Key, NotificationRecord],
-    sent: Collection[Key],
-    now: datetime,
-) -> datetime:
-    """Where the next read starts: now, or the time of the first event still to be sent."""
-    waiting = [
-        news.time
-        for news in events
-        if (key := (news.kind, news.subject)) not in sent and _is_new(news, records.get(key, NEVER))
-    ]
-    return min([now, *waiting])
 
 
 def _by_key(lasting: Iterable[News]) -> dict[Key, News]:

@@ -1,20 +1,18 @@
-"""Records in the table ``Notifications`` which notifications were sent. The partition ``!look`` has
-the time up to which each source was processed, in the same columns."""
+"""Records in the table ``Notifications`` which notifications were sent."""
 
 from __future__ import annotations
 
 import logging
 from typing import Any
 
-from shared.notifications.ports import NotificationConflict, NotificationHistory, SourceProgress
+from shared.notifications.ports import NotificationConflict, NotificationHistory
 from shared.notifications.selection import Key, Notification, NotificationRecord
 from shared.settings.connections import StorageConnection
 from shared.storage.tables import RowConflict, Table, key, long_fields, long_of
 from shared.values.redaction import redacting
-from shared.values.row_values import UNIX_START, properties, value_of, zoned
+from shared.values.row_values import properties, value_of, zoned
 
 TABLE_NAME = "Notifications"
-LOOK = "!look"
 
 log = logging.getLogger(__name__)
 
@@ -27,24 +25,14 @@ class TableNotificationStore:
         self._table = Table(connection, TABLE_NAME)
 
     async def read(self) -> NotificationHistory:
-        rows = await self._table.all_rows()
-        sent = [row for row in rows if row["PartitionKey"] != LOOK]
-        progress = [row for row in rows if row["PartitionKey"] == LOOK]
-        records = filter(None, map(_record_or_none, sent))
-        return NotificationHistory(dict(records), self._table.now(), dict(map(_progress, progress)))
+        records = filter(None, map(_record_or_none, await self._table.all_rows()))
+        return NotificationHistory(dict(records), self._table.now())
 
     async def save(self, notification: Notification) -> None:
-        await self._put(_row(notification), notification.record.version)
-
-    async def save_progress(self, source: str, progress: SourceProgress) -> None:
-        row = {"kind": LOOK, "subject": source, "seen_until": progress.until.isoformat()}
-        await self._put({"PartitionKey": LOOK, "RowKey": key(source), **row}, progress.version)
-
-    async def _put(self, row: dict[str, Any], version: str | None) -> None:
         try:
-            await self._table.put_marked(row, version)
+            await self._table.put_marked(_row(notification), notification.record.version)
         except RowConflict as error:
-            raise NotificationConflict(row["kind"], row["subject"]) from error
+            raise NotificationConflict(*notification.key) from error
 
     async def close(self) -> None:
         await self._table.close()
@@ -76,15 +64,6 @@ def _record_or_none(row: Any) -> tuple[Key, NotificationRecord] | None:
         return (
             ((row["kind"], row["subject"]), NotificationRecord(version=version)) if named else None
         )
-
-
-def _progress(row: Any) -> tuple[str, SourceProgress]:
-    source, version = str(row.get("subject")), row.metadata["etag"]
-    try:
-        return source, SourceProgress(zoned(row["seen_until"]), version)
-    except Exception as error:  # as above; the source is then processed again from the start
-        log.warning("[look_unreadable] %s: %s: %s", row["RowKey"], type(error).__name__, error)
-        return source, SourceProgress(UNIX_START, version)
 
 
 def _record(row: Any) -> tuple[Key, NotificationRecord]:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from urllib.parse import urlsplit
+from typing import Any
+from urllib.parse import unquote, urlsplit
 from urllib.request import proxy_bypass_environment  # type: ignore[attr-defined]
 
 from shared.settings.fields import Setting
@@ -34,6 +35,25 @@ class AmqpTransport:
     """A URL, which may contain a password."""
     ca_file: str = ""
     """Trusted certificates; empty for those that come with the clients."""
+
+    def options(self, kinds: Any) -> dict[str, Any]:
+        """The arguments with which the clients of azure-eventhub and azure-servicebus connect.
+        ``kinds`` is the enumeration TransportType of the package."""
+        if not self.websockets:
+            return {}
+        options = {"transport_type": kinds.AmqpOverWebsocket}
+        if self.ca_file:
+            options["connection_verify"] = self.ca_file
+        if self.proxy:
+            url = urlsplit(self.proxy)
+            host = url.netloc.rpartition("@")[2].rpartition(":")[0]
+            options["http_proxy"] = {
+                "proxy_hostname": f"{url.scheme}://{host}",
+                "proxy_port": url.port,
+                "username": unquote(url.username or ""),
+                "password": unquote(url.password or ""),
+            }
+        return options
 
 
 OVER_TCP = AmqpTransport()

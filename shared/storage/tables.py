@@ -11,12 +11,13 @@ from typing import Any
 from urllib.parse import quote
 
 from azure.core import AsyncPipelineClient
+from azure.core.exceptions import HttpResponseError
 from azure.core.pipeline import policies
 from azure.core.rest import HttpRequest
 from azure.data.tables.aio import TableServiceClient
 
 from shared.azure.credentials import credential_for
-from shared.azure.refusals import explaining_refusals, table_access
+from shared.azure.refusals import REFUSED, table_access
 from shared.azure.transport import ServerTimeTransport, server_time
 from shared.settings.connections import StorageConnection
 from shared.storage.table_requests import (
@@ -63,7 +64,6 @@ class RowConflict(Exception):
 
 
 @redacting
-@explaining_refusals
 class Table:
     """A table. A row's version is its ETag, None if there is none. Methods raise AccessRefused."""
 
@@ -75,12 +75,10 @@ class Table:
     async def get(self, partition_key: str, row_key: str) -> StoredRow | None:
         """The row. None if the row, or the whole table, does not exist."""
         url = row_url(self._table_url, partition_key, row_key)
-        response = await self._client.send_request(HttpRequest("GET", url, headers=HEADERS))
-        if response.status_code == NOT_FOUND:
-            return None
-        if error := error_of(response):
+        response, error = await self._sent(HttpRequest("GET", url, headers=HEADERS))
+        if error and error.status_code != NOT_FOUND:
             raise error
-        return stored_row(response.json())
+        return None if error else stored_row(response.json())
 
     async def rows(
         self, condition: str, limit: int | None = None, select: Sequence[str] = ()
@@ -175,7 +173,7 @@ class Table:
     async def create(self) -> None:
         body = {"TableName": self._name}
         request = HttpRequest("POST", f"{self._url}/Tables", headers=HEADERS, json=body)
-        error = error_of(await self._client.send_request(request))
+        _, error = await self._sent(request)
         if error and error.error_code != TABLE_EXISTS:  # type: ignore[attr-defined]
             raise error
 
@@ -188,16 +186,27 @@ class Table:
 
     async def _answer(self, request: HttpRequest, row: Row | None = None, count: int = 0) -> Any:
         """The answer to one or ``count`` operations; creates the table. Raises RowConflict."""
-        error = error_of(response := await self._client.send_request(request), count)
+        response, error = await self._sent(request, count)
         if error and error.error_code == TABLE_NOT_FOUND:  # type: ignore[attr-defined]
             await self.create()
-            error = error_of(response := await self._client.send_request(request), count)
+            response, error = await self._sent(request, count)
         if error is None:
             return response
         of_table = error.error_code.startswith("Table")  # type: ignore[attr-defined]
         if row is not None and error.status_code in CONFLICTS and not of_table:
             raise RowConflict(row["RowKey"]) from error
         raise error
+
+    async def _sent(
+        self, request: HttpRequest, count: int = 0
+    ) -> tuple[Any, HttpResponseError | None]:
+        """The response, and its error, if any. Raises AccessRefused."""
+        with self.access.explained():
+            response = await self._client.send_request(request)
+            error = error_of(response, count)
+            if error and error.status_code in REFUSED:
+                raise error
+            return response, error
 
 
 def _client(connection: StorageConnection) -> tuple[str, AsyncPipelineClient[Any, Any]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 from collections.abc import Awaitable, Callable, Hashable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Generic, Protocol, TypeVar
@@ -15,6 +16,13 @@ Backoff = Callable[[int], Awaitable[None]]
 """Waits before the next attempt. The wait grows with the number of failures in a row."""
 
 
+async def pause(failures: int) -> None:
+    """A Backoff of a random time between a quarter of a bound and the bound, which is
+    0.5 s·2^``failures``, and at most 30 s."""
+    longest = min(0.5 * 2 ** min(failures, 10), 30)
+    await asyncio.sleep(random.uniform(longest / 4, longest))  # noqa: S311 - not for secrets
+
+
 class Retrying(Protocol):
     """Retries a bounded number of times, with growing, random delays."""
 
@@ -24,6 +32,33 @@ class Retrying(Protocol):
         """The first successful result. Raises the first error that is not ``worth`` another
         attempt, or the error of the last attempt."""
         ...
+
+
+class JitteredRetrying:
+    """Makes at most ``attempts_max`` attempts. The wait before attempt n + 1 is random, between 0
+    and ``first_seconds``·2^(n-1) seconds, and at most ``seconds_max``."""
+
+    def __init__(
+        self,
+        attempts_max: int = 5,
+        first_seconds: float = 0.1,
+        seconds_max: float = 5,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        self._bounds = [min(first_seconds * 2**n, seconds_max) for n in range(attempts_max - 1)]
+        self._sleep = sleep
+
+    async def __call__(
+        self, attempt: Callable[[], Awaitable[T]], worth: Callable[[Exception], bool]
+    ) -> T:
+        for longest in self._bounds:
+            try:
+                return await attempt()
+            except Exception as error:
+                if not worth(error):
+                    raise
+            await self._sleep(random.uniform(0, longest))  # noqa: S311 - not for secrets
+        return await attempt()
 
 
 TaskRunner = Callable[[Iterable[Callable[[], Awaitable[None]]]], Awaitable[None]]

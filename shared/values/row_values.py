@@ -64,11 +64,18 @@ def value_of(
         if content is None:
             raise KeyError(name)
         if kind is datetime and time is not None:
-            values[name] = time(content)
+            values[name] = _time(time, content, name)
         else:
             is_json = kind in (tuple, Mapping)
             values[name] = checked(hint, json.loads(content) if is_json else content, name)
     return of(**values)
+
+
+def _time(parse: Callable[[Any], datetime], content: Any, name: str) -> datetime:
+    try:
+        return parse(content)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise ValueError(f"{name} is {quoted(content)}: {error}") from error
 
 
 KINDS: Mapping[Any, tuple[str, Any]] = {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from reprlib import Repr
 from typing import Annotated, Any, TypeVar, cast
@@ -24,9 +24,6 @@ UUID = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 SHOWN_CHARACTERS_MAX = 80
 INTEGER_BITS_MAX = 10_000
 """Python refuses to print very long integers, so larger ones are described by their size."""
-
-_SHORT = Repr()
-_SHORT.maxother = _SHORT.maxlong = SHOWN_CHARACTERS_MAX + 1
 
 DETAIL_LENGTH_MAX = 300
 
@@ -109,47 +106,29 @@ def listed(names: Sequence[str], most: int) -> str:
     return ", ".join(names[:most]) + (f" and {more} more" if more > 0 else "")
 
 
+class _Short(Repr):
+    def repr_int(self, x: int, level: int) -> str:
+        bits = x.bit_length()
+        return (
+            f"an integer of {bits} bits" if bits > INTEGER_BITS_MAX else super().repr_int(x, level)
+        )
+
+
+_SHORT = _Short()
+_SHORT.maxstring = _SHORT.maxlong = 4 * SHOWN_CHARACTERS_MAX
+_SHORT.maxother = SHOWN_CHARACTERS_MAX + 1
+_SHORT.maxlist, _SHORT.maxdict, _SHORT.maxlevel = 20, 20, 3
+
+
 def quoted(value: object) -> str:
-    """The ``repr`` of a value, cut to ``SHOWN_CHARACTERS_MAX`` characters. Only that part is
+    """The ``repr`` of a value, cut to ``SHOWN_CHARACTERS_MAX`` characters. Only its first parts are
     generated, so a value of any size, type and depth is cheap to show and raises no error."""
     try:
-        return _cut(_written(value))
+        written = _SHORT.repr(value)
     except BaseException:  # the class may be the user's own
         return f"a {type(value).__name__} that cannot be shown"
-
-
-def _cut(written: Iterator[str]) -> str:
-    parts: list[str] = []
-    size = 0
-    for part in written:
-        parts.append(part)
-        size += len(part)
-        if size > SHOWN_CHARACTERS_MAX:
-            return f"{''.join(parts)[: SHOWN_CHARACTERS_MAX - 3]}..."
-    return "".join(parts)
-
-
-def _written(value: object) -> Iterator[str]:
-    if isinstance(value, dict):
-        yield "{"
-        for index, (name, each) in enumerate(value.items()):
-            yield ", " if index else ""
-            yield from _written(name)
-            yield ": "
-            yield from _written(each)
-        yield "}"
-    elif isinstance(value, list):
-        yield "["
-        for index, each in enumerate(value):
-            yield ", " if index else ""
-            yield from _written(each)
-        yield "]"
-    elif isinstance(value, str | bytes):
-        yield repr(value[: SHOWN_CHARACTERS_MAX + 1])
-    elif isinstance(value, int) and value.bit_length() > INTEGER_BITS_MAX:
-        yield f"an integer of {value.bit_length()} bits"
-    else:
-        yield _SHORT.repr(value)
+    long = len(written) > SHOWN_CHARACTERS_MAX
+    return f"{written[: SHOWN_CHARACTERS_MAX - 3]}..." if long else written
 
 
 T = TypeVar("T")

@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, Self, TypeVar
 
 from shared.autoscaling.deciding.validation import failing_policies, misread_totals
 from shared.autoscaling.policy import Resource
-from shared.azure.deferred_log import LogLine, lines
-from shared.azure.retry import JitteredRetrying
+from shared.azure.invocation import lines
 from shared.settings import Settings
 from shared.settings.connections import HOST_STORAGE, StorageConnection
+from shared.values.concurrency import JitteredRetrying
 from shared.values.metering import Meter, no_meter
 from shared.values.urgency import TURN_SHARE
 from shared.wiring import checks
@@ -120,9 +120,9 @@ class App:
     def log_warnings(self) -> None:
         for action, warnings in self._warnings.items():
             for warning in warnings:
-                lines.write(LogLine(log, logging.WARNING, action, warning))
+                lines.warn(log, action, warning)
         for warning in failing_policies(tuple(self.resources.values())):
-            lines.write(LogLine(log, logging.WARNING, "policy_fails", warning))
+            lines.warn(log, "policy_fails", warning)
 
     @cached_property
     def retry(self) -> Retrying:
@@ -140,24 +140,13 @@ class App:
     @cached_property
     def meter(self) -> Meter:
         """Records measurements if telemetry is exported. The first access starts the export."""
-        to, environ = self.settings.notifications, self.settings.environ
+        to = self.settings.notifications
         if not to.telemetry and not to.otlp_endpoint:
             return no_meter
         from shared.azure.meter import OpenTelemetryMeter  # noqa: PLC0415  heavy
-        from shared.azure.telemetry import SIGNALS, Destinations, export, where  # noqa: PLC0415  heavy
+        from shared.azure.telemetry import export  # noqa: PLC0415  heavy
 
-        chosen = {each: environ.get(f"OTEL_{each.upper()}_EXPORTER", "") for each in SIGNALS}
-        switched_off = [each for each in SIGNALS if chosen[each].strip().lower() == "none"]
-        export(
-            Destinations(
-                connection_string=to.telemetry,
-                authentication=to.telemetry_authentication,
-                otlp_endpoint=to.otlp_endpoint,
-                attributes=where(environ),
-                signals=SIGNALS.difference(switched_off),
-                sampler_is_set=bool(environ.get("OTEL_TRACES_SAMPLER")),
-            )
-        )
+        export(self.settings.environ)
         return OpenTelemetryMeter()
 
     @cached_property

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 from shared.trends.datasets.arrivals import decode_arrival
 from shared.trends.datasets.flows import process_dataset, telemetry_arrived
-from shared.trends.datasets.flows.check_queues import CheckOnce
-from shared.trends.datasets.flows.process_dataset import ClaimStore
+from shared.trends.datasets.flows.process_dataset import Claims
 from shared.trends.datasets.processing import decode_work
 from shared.values.messages import MessageSender
 from shared.wiring.checks import PROCESSING_CONNECTION
 from shared.wiring.parts import Parts
+
+if TYPE_CHECKING:
+    from shared.trends.datasets.queues import QueueCheck
 
 
 class DataSetParts(Parts):
@@ -24,11 +27,10 @@ class DataSetParts(Parts):
             arrival, periods, self.processing_sender, now, self.undated
         )
 
-    async def process(self, body: bytes, holder: str) -> None:
-        """Process the data set of a message. ``holder`` identifies the message."""
-        recompute = self._app.nightly.recompute
-        work, sender = decode_work(body), self.processing_sender
-        await process_dataset.process_data_set(work, holder, self.claims, recompute, sender)
+    async def process(self, body: bytes, message: str) -> None:
+        """Process the data set of a message."""
+        work, recompute = decode_work(body), self._app.nightly.recompute
+        await process_dataset.process_data_set(work, message, self.claims, recompute)
 
     def log_poison(self, text: str, message_id: str) -> None:
         telemetry_arrived.log_poison(text, message_id)
@@ -48,16 +50,16 @@ class DataSetParts(Parts):
         return set()
 
     @cached_property
-    def queue_check(self) -> CheckOnce:
-        from shared.trends.datasets.queue_settings import ServiceBusQueueReader  # noqa: PLC0415  heavy
+    def queue_check(self) -> QueueCheck:
+        from shared.trends.datasets.queues import QueueCheck  # noqa: PLC0415  heavy to import
 
         settings, periods = self._app.settings, self._app.checked.periods
         connection = settings.service_bus(PROCESSING_CONNECTION)
-        reader = self._app.open(ServiceBusQueueReader, connection)
-        return CheckOnce(settings.processing_queue, settings.working_queue, periods, reader.facts)
+        queues = settings.processing_queue, settings.working_queue
+        return self._app.open(QueueCheck, connection, *queues, periods)
 
     @cached_property
-    def claims(self) -> ClaimStore:
+    def claims(self) -> Claims:
         from shared.trends.store.claims import TableClaims  # noqa: PLC0415  heavy to import
 
         return self._app.open(TableClaims, self._app.storage)

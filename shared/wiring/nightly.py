@@ -39,9 +39,6 @@ class NightlyParts(Parts):
     async def advance_runs(self) -> None:
         await self.run_manager.run_all(self.settings.datasets)
 
-    async def delete_old_trends(self) -> None:
-        await self.trends.delete_old()
-
     async def recompute(self, work: DatasetWork) -> None:
         """Request runs of the job, which may start later. A data set without a job is logged."""
         if not self.settings.submitter or work.dataset not in self.settings.datasets:
@@ -52,14 +49,17 @@ class NightlyParts(Parts):
         await demand_period(work.dataset, work.start, work.end, self.store, self.inputs)
         await self.run_manager.advance_runs(work.dataset)
 
+    @property
+    def policy(self) -> RunPolicy:
+        return self.settings.part(RunPolicy)
+
     @cached_property
     def run_manager(self) -> RunManager:
         settings = self.settings
         return RunManager(
             self.store,
             self.submitter,
-            self._app.notifications.notifier,
-            self.settings.part(RunPolicy),
+            self.policy,
             lambda run: runs.job(run, settings.inputs, settings.output, settings.arguments),
             runs.new_token,
             self._app.meter,

@@ -15,7 +15,7 @@ from shared.notifications import flow
 from shared.notifications.ports import NotificationStore, Notifier, Observed, Source
 from shared.notifications.selection import NotificationIntervals
 from shared.sampling.verdict import LOST
-from shared.trends.nightly.trend_news import trend_notices
+from shared.trends.nightly.trend_news import run_notices, trend_notices
 from shared.values.news import News, stamp
 from shared.wiring.parts import Parts
 
@@ -51,9 +51,9 @@ class NotificationParts(Parts):
     @cached_property
     def notifier(self) -> Notifier:
         """Writes all notifications to the log, and sends them to the webhooks, if any."""
-        from shared.notifications.notifiers import LogNotifier, Webhooks  # noqa: PLC0415  heavy
+        from shared.notifications.notifiers import LogNotifier  # noqa: PLC0415  heavy
 
-        return LogNotifier(Webhooks(self.webhooks, self.deployment) if self.webhooks else None)
+        return LogNotifier(self.webhooks, self.deployment)
 
     @property
     def deployment(self) -> str:
@@ -84,6 +84,8 @@ class NotificationParts(Parts):
     @property
     def sources(self) -> Mapping[str, Source]:
         sources: dict[str, Source] = {"resources": self._resources, "trends": self._trends}
+        if self._app.settings.nightly.submitter:
+            sources["runs"] = self._runs
         if self._app.settings.ingestion.hub:
             sources |= {
                 "breaker": self._breaker,
@@ -111,6 +113,11 @@ class NotificationParts(Parts):
         backlogs = await ingestion.breaker_controller.backlogs(seconds_max)
         group = ingestion.settings.consumer_group
         return event_news.of_hub(ingestion.connection.hub, group, backlogs)
+
+    async def _runs(self, since: datetime, _now: datetime) -> Observed:
+        nightly = self._app.nightly
+        ledgers = [await nightly.store.read(name) for name in nightly.settings.datasets]
+        return Observed([n for each in ledgers for n in run_notices(each, nightly.policy, since)])
 
     async def _trends(self, _since: datetime, now: datetime) -> Observed:
         """Looks back several days, because verdicts are written by later nightly runs."""

@@ -7,7 +7,6 @@ import logging
 import time
 from collections.abc import Sequence
 
-from shared.azure.retry import pause
 from shared.ingestion.errors import StreamRecreated
 from shared.ingestion.events import ingest
 from shared.ingestion.events.accounting import Writer
@@ -23,6 +22,7 @@ from shared.ingestion.ownership.processor import (
     run_processor,
 )
 from shared.ingestion.ownership.read_partition import PartitionReader, RepeatedFailures
+from shared.values.concurrency import pause
 from shared.wiring.app import App
 from shared.wiring.remedies import with_remedy
 

@@ -52,7 +52,8 @@ def requests(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str]]:
         raise ServiceRequestError("not answered")
 
     monkeypatch.setattr(ServerTimeTransport, "send", send)
-    monkeypatch.setattr(credentials, "_identity", Login)
+    monkeypatch.setattr(credentials, "Login", Login)
+    monkeypatch.setattr(credentials, "_opened", {})
     monkeypatch.setattr("asyncio.sleep", _at_once)  # the waits between the client's retries
     return requests
 

@@ -6,7 +6,6 @@ import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack
 from datetime import timedelta
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -44,8 +43,7 @@ from shared.settings.connections import (
     StorageConnection,
 )
 from shared.settings.connections import Identity as AppIdentity
-from shared.trends.datasets.errors import ManageRightMissing
-from shared.trends.datasets.queue_settings import ServiceBusQueueReader
+from shared.trends.datasets.queues import QueueCheck
 from shared.trends.submitters.databricks import DatabricksSubmitter
 from shared.trends.submitters.inputs import StoredInputs
 from shared.trends.submitters.livy import SynapseSubmitter
@@ -139,7 +137,8 @@ async def identity(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Identity]:
 
 def _use(monkeypatch: pytest.MonkeyPatch) -> Identity:
     used = Identity()
-    monkeypatch.setattr(credentials, "_identity", cache(lambda _client_id: used))
+    monkeypatch.setattr(credentials, "Login", lambda _: used)
+    monkeypatch.setattr(credentials, "_opened", {})
     return used
 
 
@@ -174,7 +173,7 @@ CALLS: dict[str, tuple[Callable[[], Any], Callable[[Any], Awaitable[Any]], str, 
         *(f"queue jobs {BUS_HOST}", "Azure Service Bus Data Owner"),
     ),
     "queue settings": (
-        lambda: ServiceBusQueueReader(BUS),
+        lambda: QueueCheck(BUS, "processing", "working", []),
         lambda reader: reader.facts("processing"),
         *(f"queue processing {BUS_HOST}", "Azure Service Bus Data Owner"),
     ),
@@ -273,9 +272,11 @@ async def test_a_refusal_holds_the_events_and_queues_are_checked_later_without_a
 ) -> None:
     """A queue that the identity may not manage counts as checked, but here that is unknown."""
     assert isinstance(await refused("events"), StoreUnavailable)
-    assert isinstance(await refused("queue settings"), ManageRightMissing)
+    assert getattr(await refused("queue settings"), "status_code", None) == 401
     identity.has_token = False
-    assert isinstance(await refused("queue settings"), AccessRefused)
+    error = await refused("queue settings")
+    assert isinstance(error, AccessRefused)
+    assert error.status_code is None
 
 
 def answer(status: int, code: str) -> AzureError:

@@ -21,15 +21,15 @@ from shared.autoscaling import ServiceBusQueue, StorageQueue
 from shared.autoscaling.plans.app_service import AppServiceControl
 from shared.autoscaling.services.clients import ServiceBusReader, StorageQueueReader
 from shared.autoscaling.store.tables import TableStateStore
-from shared.azure.retry import JitteredRetrying
 from shared.ingestion.hub.client import EventHubReader
 from shared.ingestion.model import Stream
 from shared.ingestion.store.events import EventStore
-from shared.notifications.notifiers import LogNotifier, Webhook, Webhooks
+from shared.notifications.notifiers import LogNotifier, Webhook
 from shared.settings import SETTINGS
 from shared.trends.nightly.model import Job
 from shared.trends.submitters.inputs import StoredInputs
 from shared.trends.submitters.livy import LivySubmitter
+from shared.values.concurrency import JitteredRetrying
 from shared.values.messages import Message
 from shared.values.news import News, NewsKind
 from shared.wiring.batch_sender import batch_sender
@@ -137,8 +137,8 @@ async def read_hub(loaded: settings.Settings) -> None:
 async def tell(loaded: settings.Settings) -> None:
     notifications = loaded.notifications
     retry = JitteredRetrying(2, 0.001, 0.001)
-    webhook = Webhooks([Webhook(each, retry) for each in notifications.addresses], "app")
-    await LogNotifier(webhook).tell(News("1", NewsKind.SCALED, "a", NOW, "2 → 3"))
+    webhook = LogNotifier([Webhook(each, retry) for each in notifications.addresses], "app")
+    await webhook.tell(News("1", NewsKind.SCALED, "a", NOW, "2 → 3"))
 
 
 async def headers() -> Mapping[str, str]:

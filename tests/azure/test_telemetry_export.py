@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import logging
 import re
 import socket
 import tomllib
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 from opentelemetry import trace
@@ -22,7 +25,7 @@ from opentelemetry.sdk.trace.sampling import (
 
 from shared.azure import telemetry as exporting
 from shared.azure.meter import VERSION
-from shared.azure.telemetry import Destinations, unflagged, where
+from shared.azure.telemetry import unflagged, where
 from shared.values.metering import no_meter
 from shared.wiring.app import App
 from tests.azure.conftest import insights, run
@@ -35,14 +38,14 @@ import logging, sys
 from types import SimpleNamespace
 from opentelemetry import metrics, trace
 from opentelemetry._logs import get_logger_provider
-from shared.azure.telemetry import Destinations, export
+from shared.azure.telemetry import AZURE, ENDPOINT, export
 from shared.azure.meter import NAME
 from shared.azure.tracing import Tracer
 from shared.values.metering import no_meter
 
 gauge = metrics.get_meter(NAME).create_gauge("autoscaler.capacity")
 gauge.set(1, {"resource": "before the exporter is there"})
-export(Destinations(sys.argv[1], "", sys.argv[2])).join()
+export({AZURE: sys.argv[1], ENDPOINT: sys.argv[2]}).join()
 gauge.set(7, {"resource": "plan-1"})
 by_host = SimpleNamespace(trace_parent=f"00-{1:032x}-{1:016x}-00")
 context = SimpleNamespace(trace_context=by_host, invocation_id="1")
@@ -65,7 +68,7 @@ from shared.azure.meter import NAME
 logging.basicConfig(stream=sys.stdout, format="%(message)s")
 exporting.EXIT_SECONDS_MAX = 0.5
 atexit.register(lambda: print("[ended]", time.monotonic() - ending))
-exporting.export(exporting.Destinations(otlp_endpoint=sys.argv[1])).join()
+exporting.export({exporting.ENDPOINT: sys.argv[1]}).join()
 gauge = metrics.get_meter(NAME).create_gauge("autoscaler.capacity")
 for n in range(3):
     gauge.set(n)
@@ -322,47 +325,57 @@ def test_one_destination_works_although_the_other_is_set_wrong(receiver: Receive
 # --- the settings -----------------------------------------------------------------------------
 
 
-@pytest.fixture
-def started(monkeypatch: pytest.MonkeyPatch) -> list[Destinations]:
-    """The exports that the app starts, which are only recorded here."""
-    started: list[Destinations] = []
-    monkeypatch.setattr(exporting, "export", started.append)
-    return started
-
-
 @pytest.mark.parametrize(
-    ("settings", "destinations"),
+    ("settings", "signals"),
     [
-        ({}, []),
-        (
-            {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://collector:4318"},
-            [Destinations(otlp_endpoint="http://collector:4318")],
-        ),
-        (
-            {"APPLICATIONINSIGHTS_CONNECTION_STRING": "I=1", "WEBSITE_SITE_NAME": "my-app"},
-            [Destinations("I=1", attributes=where({"WEBSITE_SITE_NAME": "my-app"}))],
-        ),
+        ({}, {}),
+        ({"OTEL_EXPORTER_OTLP_ENDPOINT": "http://collector:4318"}, {"otlp": "metrics traces logs"}),
+        ({"APPLICATIONINSIGHTS_CONNECTION_STRING": "I=1"}, {"azure": "metrics traces"}),
         (
             {
-                "OTEL_EXPORTER_OTLP_ENDPOINT": "http://collector:4318",
+                "OTEL_EXPORTER_OTLP_ENDPOINT": " http://collector:4318",
                 "OTEL_LOGS_EXPORTER": " None",
                 "OTEL_METRICS_EXPORTER": "otlp",
-                "OTEL_TRACES_SAMPLER": "always_off",
             },
-            [
-                Destinations(
-                    otlp_endpoint="http://collector:4318",
-                    signals=frozenset({"metrics", "traces"}),
-                    sampler_is_set=True,
-                )
-            ],
+            {"otlp": "metrics traces"},
         ),
     ],
 )
 def test_settings_choose_destinations_and_signals(
-    settings: dict[str, str], destinations: list[Destinations], started: list[Destinations]
+    settings: dict[str, str], signals: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """The exporters are recorded, and nothing is exported."""
+    made: dict[str, list[str]] = {}
+
+    def recording(destination: str, factories: Any) -> Any:
+        def named(signal: str) -> None:
+            made.setdefault(destination, []).append(signal)
+
+        return lambda environ: {each: partial(named, each) for each in factories(environ)}
+
+    monkeypatch.setattr(exporting, "_FirstFailure", lambda _: logging.NullHandler())
+    for destination, name in {"azure": "_azure_monitor", "otlp": "_otlp"}.items():
+        monkeypatch.setattr(exporting, name, recording(destination, getattr(exporting, name)))
+    monkeypatch.setattr(exporting, "_providers", lambda *_: [])
+    monkeypatch.setattr(exporting, "export", exporting._export)
     app = App({**ENVIRON, **settings})
-    assert (app.meter is not no_meter) == bool(destinations)
+    assert (app.meter is not no_meter) == bool(signals)
     assert app.meter is app.meter
-    assert started == destinations
+    assert {name: " ".join(each) for name, each in made.items()} == signals
+
+
+@pytest.mark.parametrize(
+    ("settings", "limit"),
+    [
+        ({"A": "1"}, None),
+        ({exporting.AZURE: "I=1"}, 2.0),
+        ({exporting.AZURE: "I=1", exporting.SAMPLER: "always_on"}, None),
+    ],
+)
+def test_spans_for_azure_are_limited_unless_the_sdk_has_a_sampler_of_its_own(
+    settings: dict[str, str], limit: float | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(exporting, "_resource", lambda _: None)
+    monkeypatch.setattr(exporting, "_tracer_provider", lambda *given: given[-1])
+    exporters: dict[str, list[str]] = {"metrics": [], "traces": ["exporter"], "logs": []}
+    assert list(exporting._providers(exporters, settings)) == [limit]

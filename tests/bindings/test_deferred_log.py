@@ -19,11 +19,13 @@ from local.functions_host.logs import arrives
 from local.functions_host.worker import Invocation, Worker, text_datum
 from local.twins.autoscaling import MemoryStateStore
 from shared.autoscaling.policy import Observation, Recommendation
-from shared.azure.deferred_log import WAITING_MAX, LogLine, lines
-from shared.azure.telemetry import Destinations, export
+from shared.azure.invocation import LINES_WAITING_MAX, lines
+from shared.azure.telemetry import AZURE, export
 from shared.values.measurements import CAPACITY_METRIC
 from tests.bindings.test_functions_and_keys import EVERYTHING, HTTP, OTHERS
 from tests.builders import NOW, encode_metric, metric, resource
+
+WRONG = {AZURE: "nonsense"}
 
 
 class Log(logging.Handler):
@@ -91,7 +93,7 @@ async def test_an_unknown_setting_is_logged_once_in_an_invocation(app: App, log:
 
 async def test_a_failure_in_a_thread_is_logged_in_the_next_invocation(app: App, log: Log) -> None:
     await app.telemetry_poison()
-    export(Destinations("nonsense")).join()
+    export(WRONG).join()
     assert log.of("telemetry_failed") == []
     second = await app.telemetry_poison()
     ((_, invocation),) = log.of("telemetry_failed")
@@ -116,14 +118,14 @@ async def test_what_a_policy_logs_in_its_thread_arrives_in_its_invocation(
 
 
 def test_outside_of_functions_a_line_is_logged_at_once(log: Log) -> None:
-    export(Destinations("nonsense")).join()
+    export(WRONG).join()
     assert len(log.of("telemetry_failed")) == 1
 
 
 async def test_the_first_function_that_runs_logs_the_waiting_lines(app: App, log: Log) -> None:
     module = sys.modules["function_app"]
     for name in [*HTTP, *OTHERS]:
-        lines.write(LogLine(logging.getLogger("shared"), logging.WARNING, name, "waits"))
+        lines.warn(logging.getLogger("shared"), name, "waits")
         with suppress(TypeError):  # it is called without its arguments
             await getattr(module, name)()
         assert len(log.of(name)) == 1, name
@@ -131,9 +133,13 @@ async def test_the_first_function_that_runs_logs_the_waiting_lines(app: App, log
 
 def test_only_the_newest_waiting_lines_are_kept(log: Log) -> None:
     lines.hold()
-    for n in range(WAITING_MAX + 1):
-        lines.write(LogLine(logging.getLogger("shared"), logging.WARNING, "tried", str(n)))
+    for n in range(LINES_WAITING_MAX + 1):
+        lines.warn(logging.getLogger("shared"), "tried", str(n))
     assert log.lines == []
     lines.release()
     texts = [text for text, _ in log.of("tried")]
-    assert (len(texts), texts[0], texts[-1]) == (WAITING_MAX, "[tried] 1", f"[tried] {WAITING_MAX}")
+    assert (len(texts), texts[0], texts[-1]) == (
+        LINES_WAITING_MAX,
+        "[tried] 1",
+        f"[tried] {LINES_WAITING_MAX}",
+    )

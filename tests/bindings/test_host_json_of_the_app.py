@@ -21,7 +21,6 @@ from shared.messaging.link import ATTEMPT_SECONDS
 from shared.messaging.send_state import RetryBudget
 from shared.notifications.flow import SENDING_SECONDS_MAX
 from shared.settings import SETTINGS
-from shared.trends.datasets.flows import process_dataset
 from shared.trends.nightly.model import RunPolicy
 from shared.values.durations import time_span
 from shared.wiring.ingestion import BATCH_SECONDS_MAX
@@ -129,7 +128,6 @@ def test_the_function_timeout_is_shorter_than_message_locks_and_leases() -> None
     seconds = config.function_timeout_seconds
     assert seconds is not None
     assert seconds <= config.service_bus.max_auto_lock_renewal_seconds
-    assert timedelta(seconds=2 * seconds) < process_dataset.LEASE
     assert timedelta(seconds=2 * seconds) < RunPolicy().lease
 
 

@@ -13,14 +13,11 @@ from unittest.mock import Mock
 import azure.functions as func
 import pytest
 
-from local.twins.datasets import MemoryClaims, MemoryQueueReader, RecordingRecompute
+from local.twins.datasets import MemoryClaims, MemoryQueueCheck, RecordingRecompute
 from local.twins.messaging import MemoryLink, MemoryQueue
 from shared.messaging.batch_sender import BatchSender
-from shared.trends.datasets.entities import QueueDescription
 from shared.trends.datasets.errors import EntitiesMisconfigured
-from shared.trends.datasets.flows.check_queues import CheckOnce
-from shared.trends.datasets.periods import Period
-from shared.trends.datasets.processing import schedule_processing
+from shared.trends.datasets.queues import QueueDescription
 from shared.wiring.app import App as Parts
 from tests.bindings.test_ingestion_functions import imported, names
 from tests.settings.test_settings import SINGLE
@@ -52,8 +49,8 @@ class App:
         sender = BatchSender(MemoryLink(self.queue), no_sleep, lambda: "never used")
         parts: Parts = module.app
         parts.now = lambda: NOW.replace(hour=0)
-        reader = MemoryQueueReader(self.facts)
-        check = CheckOnce("processing", "working", parts.checked.periods, reader.facts)
+        queues = "processing", "working"
+        check = MemoryQueueCheck(self.facts, parts.checked.periods, *queues)
         parts.data_sets.processing_sender, parts.data_sets.queue_check = sender, check
         parts.data_sets.claims = MemoryClaims(parts.now)
         parts.nightly.recompute = self.recompute  # type: ignore[method-assign]
@@ -88,26 +85,6 @@ async def test_many_events_make_one_message_and_one_recompute_for_each_period(ap
         "insights-logs-appevents:2026-03-01",
         "insights-logs-appevents:2026-03-01T22:00Z/PT2H",
     ]
-
-
-async def test_a_claim_is_held_by_a_message_and_not_by_its_copies(app: App) -> None:
-    """Copies have the same message ID. Service Bus numbers all messages that it accepts."""
-
-    async def fail(_work: object) -> None:
-        raise OSError("storage is down")
-
-    body = schedule_processing("sales", Period(), NOW).body
-    app.module.app.nightly.recompute = fail
-    with pytest.raises(OSError, match="storage is down"):
-        await app.deliver(7, body)
-    app.module.app.nightly.recompute = app.recompute
-    await app.deliver(8, body)
-    assert app.recompute.calls == []
-    (postponed,) = app.queue.messages
-    assert postponed.message_id is not None
-    assert postponed.message_id.startswith("sales:again-8-")
-    await app.deliver(7, body)
-    assert len(app.recompute.calls) == 1
 
 
 async def test_misconfigured_queues_stop_the_first_event(app: App) -> None:

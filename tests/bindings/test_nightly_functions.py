@@ -21,8 +21,8 @@ from local.twins.nightly import (
 )
 from shared.trends.datasets.periods import Period
 from shared.trends.datasets.processing import schedule_processing
-from shared.trends.nightly.errors import NightFailed
-from shared.trends.nightly.model import JobPhase, JobStatus, RunState
+from shared.trends.nightly.model import JobPhase, JobStatus, NightFailed, RunState
+from shared.values.news import News
 from tests.bindings.test_ingestion_functions import imported, names
 from tests.bindings.test_messaging_functions import ENVIRON
 
@@ -146,13 +146,17 @@ async def test_processing_a_data_set_demands_its_dates_only_once_for_the_same_da
 
 async def test_a_failing_job_runs_three_times_and_each_failure_is_notified(app: App) -> None:
     await app.night()
+    source, told = app.module.app.notifications.sources["runs"], dict[str, News]()
     for minutes in (1, 10, 1, 20, 1, 600):
         app.end(JobPhase.FAILED, "no memory")
         await app.minutes_pass(minutes)
+        observed = await source(app.now - timedelta(hours=1), app.now)
+        told |= {news.news_id: news for news in observed.events}
     assert app.states(YESTERDAY) == [RunState.FAILED] * 3
-    assert [news.severity for news in app.notifier.news] == ["warning", "warning", "error"]
-    assert app.notifier.news[-1].text == "attempt 3 of 3 failed, given up: no memory"
-    assert app.notifier.news[-1].link == "https://log"
+    assert [news.severity for news in told.values()] == ["warning", "warning", "error"]
+    last = list(told.values())[-1]
+    assert last.text == "attempt 3 of 3 failed, given up: no memory"
+    assert (last.link, last.subject) == ("https://log", f"{SET}/{YESTERDAY}")
 
 
 async def test_a_nightly_run_without_data_is_notified(app: App) -> None:

@@ -14,8 +14,8 @@ from shared import settings
 from shared.ingestion.store.tables import EVENTS, TABLE_NAMES
 from shared.sampling.diagnostic_export import KINDS
 from shared.settings.connections import ServiceBusConnection, StorageConnection
-from shared.trends.datasets.entities import QueueDescription, problems
 from shared.trends.datasets.periods import DUPLICATE_WINDOW_MAX, Period
+from shared.trends.datasets.queues import QueueDescription, problems
 from tests.infra.bicep import BicepFile, Declaration, Expression, text
 
 ROOT = Path(__file__).parents[2]

@@ -20,7 +20,7 @@ from shared.messaging.link import ServiceBusLink
 from shared.messaging.model import SendingStopped
 from shared.messaging.send_state import RetryBudget
 from shared.settings.connections import ServiceBusConnection
-from shared.trends.datasets.queue_settings import ServiceBusQueueReader
+from shared.trends.datasets.queues import QueueCheck
 from shared.values.messages import LinkFailed, Message, Result
 from shared.wiring.batch_sender import batch_sender
 from tests.local.amqp_rig import LEAVES_SOCKETS_OPEN, forget_open_sockets
@@ -115,7 +115,7 @@ async def test_a_silent_administration_request_times_out(
     async with service_bus() as there, HalfOpenProxy(there.administration.port) as proxy:
         string = proxy.through(there.administration.connection_string)
         there.amqp.namespace.declare_queue("jobs")
-        reader = ServiceBusQueueReader(ServiceBusConnection("Bus", string))
+        reader = QueueCheck(ServiceBusConnection("Bus", string), "jobs", "", [])
         assert (await reader.facts("jobs")).name == "jobs"
         proxy.swallow(new=True)
         with pytest.raises(ServiceResponseTimeoutError):

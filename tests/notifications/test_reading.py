@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import suppress
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Any
-
-import pytest
 
 from local.twins.autoscaling import MemoryStateStore
 from local.twins.notifications import MemoryNotificationStore
@@ -20,8 +18,8 @@ from shared.autoscaling.policy import Resource
 from shared.autoscaling.ports import Snapshot
 from shared.notifications import flow
 from shared.notifications.conditions import LastingCondition
-from shared.notifications.ports import NotificationConflict, Observed, SourceProgress
-from shared.notifications.selection import OVERLAP, Notification, NotificationIntervals, read_from
+from shared.notifications.ports import Observed
+from shared.notifications.selection import Notification, NotificationIntervals
 from shared.values.measurements import CAPACITY_METRIC, Metric, MetricValue
 from shared.values.news import NewsKind, Severity
 from tests.builders import NOW, SOURCE, as_message, resource
@@ -31,75 +29,46 @@ MANY = ("backlog", "orders", "dead")
 
 
 class Reading(World):
-    """A source that keeps the time from which it is read each time."""
+    """A source that keeps from which time on it is read, and when."""
 
     def __init__(self) -> None:
         super().__init__()
         self.asked: list[datetime] = []
+        self.times: list[datetime] = []
 
     async def source(self, since: datetime, now: datetime) -> Observed:
         self.asked.append(since)
+        self.times.append(now)
         return await super().source(since, now)
 
 
-async def test_each_reading_continues_where_the_last_one_ended_with_an_overlap() -> None:
+async def test_events_are_read_again_but_sent_once_until_they_are_too_old() -> None:
     world = Reading()
-    for _ in range(3):
-        await world.minute()
-    assert world.asked[0] == NOW + MINUTE - INTERVALS.look_back
-    assert world.asked[1:] == [NOW + n * MINUTE - OVERLAP for n in (1, 2)]
-
-
-async def test_an_event_that_is_held_back_is_read_again_until_it_is_sent() -> None:
-    world = Reading()
-    world.happen("1")
-    await world.minute()
-    held_at = world.now
-    world.happen("2")
-    sent = [await world.minute() for _ in range(16)]
-    assert [news.news_id for each in sent for news in each] == ["2"]
-    assert set(world.asked[2:15]) == {held_at - OVERLAP}
-    await world.minute()
-    assert world.asked[-1] == world.now - MINUTE - OVERLAP
-
-
-async def test_while_sending_fails_no_event_is_skipped_and_the_reading_stays_bounded() -> None:
-    world = Reading()
-    await world.minute()
-    world.happen("1")
-    happened_at, world.recipient.unreachable = world.now, True
-    spans = []
-    for _ in range(200):
-        await world.minute()
-        spans.append(world.now - world.asked[-1])
-    assert set(world.asked[1:70]) == {happened_at - OVERLAP}
-    assert max(spans) == INTERVALS.look_back
-    world.recipient.unreachable = False
-    world.happen("2")
-    assert [news.news_id for news in await world.minute()] == ["2"]
-
-
-class FailingStore(MemoryNotificationStore):
-    """Cannot save the progress: another instance is faster, or the table is gone."""
-
-    error: Exception = NotificationConflict("world")
-
-    async def save_progress(self, _source: str, _progress: SourceProgress) -> None:
-        raise self.error
-
-
-@pytest.mark.parametrize("error", [NotificationConflict("world"), OSError("gone")])
-async def test_a_reading_whose_progress_is_not_saved_is_repeated_and_sends_nothing_twice(
-    error: Exception,
-) -> None:
-    world = Reading()
-    failing = FailingStore(lambda: world.now)
-    failing.error = error
-    world.records = failing
     world.happen("1")
     sent = [*await world.minute(), *await world.minute(30), *await world.minute(30)]
     assert [news.news_id for news in sent] == ["1"]
-    assert world.asked[-1] == world.now - INTERVALS.look_back
+    ages = {now - since for since, now in zip(world.asked, world.times, strict=True)}
+    assert ages == {INTERVALS.look_back}
+
+
+async def test_an_event_that_is_held_back_is_sent_after_the_quiet_interval() -> None:
+    world = Reading()
+    world.happen("1")
+    await world.minute()
+    world.happen("2")
+    sent = [await world.minute() for _ in range(16)]
+    assert [news.news_id for each in sent for news in each] == ["2"]
+
+
+async def test_an_event_is_sent_once_sending_succeeds_unless_it_is_too_old() -> None:
+    world = Reading()
+    world.happen("1")
+    world.recipient.unreachable = True
+    await world.minute(70)
+    world.happen("2")
+    await world.minute(20)
+    world.recipient.unreachable = False
+    assert [news.news_id for news in await world.minute()] == ["2"]
 
 
 async def test_conditions_of_unread_subjects_last_and_those_of_other_subjects_end() -> None:
@@ -224,15 +193,6 @@ async def test_a_resource_whose_state_cannot_be_read_is_reported_and_hides_no_ot
     await fleet.minutes(20)
     kinds = {(news.kind, news.subject) for news in fleet.recipient.received}
     assert {("state.unreadable.over", "plan-1"), ("source.stale.over", "plan-1/backlog")} <= kinds
-
-
-def test_progress_from_before_the_clock_was_set_back_is_ignored() -> None:
-    intervals = NotificationIntervals()
-    earliest = NOW - intervals.look_back
-    for until in (NOW + timedelta(minutes=10), datetime.max.replace(tzinfo=UTC)):
-        assert read_from(until, NOW, intervals) == earliest
-    assert read_from(datetime.min.replace(tzinfo=UTC), NOW, intervals) == earliest
-    assert read_from(NOW, NOW, intervals) > earliest
 
 
 async def test_many_conditions_with_one_cause_are_one_notification_and_end_as_one() -> None:

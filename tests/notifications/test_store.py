@@ -22,7 +22,6 @@ from shared.notifications.ports import (
     NotificationConflict,
     NotificationHistory,
     NotificationStore,
-    SourceProgress,
 )
 from shared.notifications.selection import Key, Notification, NotificationRecord
 from shared.notifications.store import TableNotificationStore
@@ -91,7 +90,7 @@ notification_records = st.builds(
 def shown(history: NotificationHistory) -> Any:
     """The history without its versions, which differ between stores."""
     records = {key: replace(record, version=None) for key, record in history.records.items()}
-    return records, history.read_at, {name: look.until for name, look in history.progress.items()}
+    return records, history.read_at
 
 
 class NotificationsMachine(TableMachine):
@@ -137,16 +136,6 @@ class NotificationsMachine(TableMachine):
 
         first = partial(saved, text="other") if raced else None
         self.on_both(saved, seen, first=first, fault=fault)
-
-    @rule(seen=seen, source=SUBJECTS, until=TIMES, fault=FAULTS, raced=MOSTLY_NOT)
-    def save_progress(
-        self, seen: Both[Any], source: str, until: Any, fault: Fault, raced: bool
-    ) -> None:
-        async def saved(store: Any, history: NotificationHistory) -> None:
-            version = history.progress[source].version if source in history.progress else None
-            await store.save_progress(source, SourceProgress(until, version))
-
-        self.on_both(saved, seen, first=saved if raced else None, fault=fault)
 
     @rule(seconds=st.integers(1, 86400))
     def time_passes(self, seconds: int) -> None:

@@ -14,14 +14,14 @@ import pytest
 from aiohttp import web
 
 from local.twins.notifications import MemoryNotificationStore
-from shared.azure.retry import JitteredRetrying
 from shared.cli.main import main
 from shared.ingestion.breaker.announcement import opening_news
 from shared.ingestion.breaker.state import Breaker, BreakerMode
 from shared.notifications import flow
-from shared.notifications.notifiers import LogNotifier, Webhook, Webhooks
+from shared.notifications.notifiers import LogNotifier, Webhook
 from shared.notifications.ports import NotSent, Observed, Source
 from shared.notifications.selection import NotificationIntervals
+from shared.values.concurrency import JitteredRetrying
 from shared.values.news import OVER, Address, News, NewsKind, Severity, Style
 from shared.wiring.app import App
 from tests.builders import NOW
@@ -80,7 +80,7 @@ async def receiver() -> AsyncIterator[Receiver]:
 
 async def announce(url: str, seconds: float = 5) -> None:
     hook = Webhook(Address(url), JitteredRetrying(3, 0.001, 0.001), seconds)
-    await LogNotifier(hook).tell(opening_news("b", OPEN, "https://l"))
+    await LogNotifier([hook]).tell(opening_news("b", OPEN, "https://l"))
 
 
 async def test_a_cloud_event_is_posted_and_a_transient_failure_is_retried(
@@ -172,7 +172,7 @@ async def test_each_service_accepts_a_condition_of_several_subjects_and_its_endi
     receiver.accepts, receiver.codes = ACCEPTS[style], [429]
     key = SECRET if style == "pagerduty" else ""
     address = Address(receiver.url, style, key, {"X-Token": SECRET})
-    hooks = Webhooks([Webhook(address, JitteredRetrying(3, 0.001, 0.001))], "blue")
+    hooks = LogNotifier([Webhook(address, JitteredRetrying(3, 0.001, 0.001))], "blue")
     long = "b" * 300
     for news in (STALE, STALE_OVER):
         await hooks.tell(replace(news, others=(long,)))
@@ -196,7 +196,7 @@ async def test_deployments_send_different_ids_and_sources_and_their_name(
 ) -> None:
     for name in ("staging", "production", ""):
         hook = Webhook(Address(receiver.url), JitteredRetrying(1, 0.001, 0.001))
-        await Webhooks([hook], name).tell(STALE)
+        await LogNotifier([hook], name).tell(STALE)
     sent = [json.loads(body) for body in receiver.bodies]
     assert [event["id"] for event in sent] == ["staging/1", "production/1", "1"]
     assert sent[0]["source"] == "//staging/api/resources"
@@ -211,11 +211,11 @@ async def test_one_address_that_fails_does_not_keep_the_others_from_being_told(
     broken, good = (Address(f"http://127.0.0.1:9/{SECRET}"), Address(receiver.url))
     errors = replace(good, severity=Severity.ERROR)
     hooks = [Webhook(address, retry) for address in (broken, good, errors)]
-    await Webhooks(hooks, "").tell(replace(STALE, severity=Severity.WARNING))
+    await LogNotifier(hooks, "").tell(replace(STALE, severity=Severity.WARNING))
     assert len(receiver.bodies) == 1
     assert "[notification_failed] a: webhook at 127.0.0.1: ClientConnectorError" in caplog.text
     with pytest.raises(NotSent, match="ClientConnectorError"):
-        await Webhooks(hooks[:1], "").tell(STALE)
+        await LogNotifier(hooks[:1], "").tell(STALE)
     assert SECRET not in caplog.text
 
 

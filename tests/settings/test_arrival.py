@@ -46,12 +46,12 @@ from shared.ingestion.ownership.load_balancing import BalancingTimes
 from shared.ingestion.store.sql_engine import Sql
 from shared.ingestion.store.tables import EVENTS, TABLE_NAMES, TableRows
 from shared.messaging.link import ServiceBusLink
-from shared.notifications.notifiers import Webhook, Webhooks
+from shared.notifications.notifiers import LogNotifier, Webhook
 from shared.settings import SETTINGS
 from shared.settings.amqp_transport import WEBSOCKETS, AmqpTransport
 from shared.storage.tables import Table
 from shared.trends.datasets.periods import Period
-from shared.trends.datasets.queue_settings import ServiceBusQueueReader
+from shared.trends.datasets.queues import QueueCheck
 from shared.trends.submitters.databricks import DatabricksSubmitter
 from shared.trends.submitters.inputs import StoredInputs
 from shared.trends.submitters.livy import FabricSubmitter, LivySubmitter, SynapseSubmitter
@@ -204,10 +204,19 @@ def job(app: App) -> list[str]:
     return list(app.nightly.run_manager.job(run).arguments)
 
 
-def destinations(app: App) -> Any:
+def exported(app: App) -> Any:
     with noted(export, "export", Mock()) as seen:
         assert app.meter is not no_meter
-    return seen["destinations"]
+    return seen["environ"]
+
+
+def azure_exporter(app: App) -> Any:
+    factory: Any = export._azure_monitor(exported(app))["traces"]
+    return factory.keywords
+
+
+def otlp_endpoint(app: App) -> Any:
+    return given(export._FirstFailure, lambda: export._otlp(exported(app)))["endpoint"]
 
 
 def reader(app: App) -> object:
@@ -284,7 +293,7 @@ ROWS = {
         ["other.example"] * 3,
         lambda app: [
             link(app)["connection"].host,
-            given(ServiceBusQueueReader, lambda: app.data_sets.queue_check)["connection"].host,
+            given(QueueCheck, lambda: app.data_sets.queue_check)["connection"].host,
             given(AzureReader, lambda: app.scaling.reader)["service_bus"](
                 "ServiceBusConnection"
             ).host,
@@ -376,23 +385,27 @@ ROWS = {
     "DeploymentName": Row(
         "blue",
         "blue",
-        made(Webhooks, "notifications.notifier", "deployment"),
+        made(LogNotifier, "notifications.notifier", "deployment"),
         {"WebhookUrl": HOOK},
     ),
     "NotificationQuietMinutes": Row("77", MINUTES_77, "notifications.intervals.quiet"),
     "NotificationRepeatHours": Row("77", HOURS_77, "notifications.intervals.repeat"),
     "AtMaximumMinutes": Row("77", 77, at_maximum),
     "APPLICATIONINSIGHTS_CONNECTION_STRING": Row(
-        INSIGHTS, INSIGHTS, lambda app: destinations(app).connection_string
+        INSIGHTS,
+        INSIGHTS,
+        lambda app: azure_exporter(app)["connection_string"],
     ),
     "APPLICATIONINSIGHTS_AUTHENTICATION_STRING": Row(
         "Authorization=AAD",
-        "Authorization=AAD",
-        lambda app: destinations(app).authentication,
+        True,
+        lambda app: "credential" in azure_exporter(app),
         {"APPLICATIONINSIGHTS_CONNECTION_STRING": INSIGHTS},
     ),
     "OTEL_EXPORTER_OTLP_ENDPOINT": Row(
-        COLLECTOR, COLLECTOR, lambda app: destinations(app).otlp_endpoint
+        COLLECTOR,
+        COLLECTOR,
+        otlp_endpoint,
     ),
     "AppUrl": Row(
         "https://app.example/",

@@ -21,17 +21,20 @@ from typing import Any
 import pytest
 
 from local.twins.nightly import MemoryInputs, MemoryNotifier, MemoryRunStore
-from shared.trends.nightly.errors import JobUnavailable, NightFailed
+from shared.notifications.selection import NotificationIntervals
 from shared.trends.nightly.flows.demand import demand_nightly, demand_period
 from shared.trends.nightly.flows.run_manager import RunManager
 from shared.trends.nightly.model import (
     Job,
     JobPhase,
     JobStatus,
+    JobUnavailable,
+    NightFailed,
     RunPolicy,
     RunState,
     Submission,
 )
+from shared.trends.nightly.trend_news import run_notices
 from shared.values.news import News, Severity
 from tests.builders import NOW
 from tests.simulation.faults import failing_as, pausing
@@ -182,13 +185,6 @@ class Submitter:
             await self.host.pause()
 
 
-@pausing("tell", by=lambda notifier: notifier.host.pause())
-class Notifier(MemoryNotifier):
-    def __init__(self, host: Host) -> None:
-        super().__init__(host.world.news)
-        self.host = host
-
-
 class World:
     """A week, an app of several instances, and a cluster."""
 
@@ -199,7 +195,7 @@ class World:
         self.truth = MemoryRunStore(lambda: self.now)
         self.cluster = Cluster(self)
         self.inputs = MemoryInputs({DATASET: {}})
-        self.news: list[News] = []
+        self.told: dict[str, News] = {}
         self._tokens = count()
 
     def settle(self) -> None:
@@ -207,21 +203,28 @@ class World:
         run_manager = RunManager(
             Store(host),
             Submitter(host),
-            Notifier(host),
             POLICY,
             lambda run: Job(run.token, (str(run.date),)),
             lambda day, number: f"{day}-{number}-{next(self._tokens)}",
         )
         self._start(host, run_manager.advance_runs(DATASET), lambda _error: None)
+        self.look()
+
+    def look(self) -> None:
+        """What the notifier reads."""
+        since = self.store_now() - NotificationIntervals().look_back
+        ledger = asyncio.run(self.truth.read(DATASET))
+        self.told |= {each.news_id: each for each in run_notices(ledger, POLICY, since)}
 
     def night(self) -> None:
         host = Host(self)
-        flow = demand_nightly([DATASET], 3, Store(host), self.inputs, Notifier(host))
+        flow = demand_nightly([DATASET], 3, Store(host), self.inputs, MemoryNotifier())
         self._start(host, flow, self._ended)
 
     def data_come(self, day: date) -> None:
         assert self.inputs.written is not None
         self.inputs.written[DATASET][day] = self.now
+        self.look()  # before new data replace what has failed
         start = datetime.combine(day, datetime.min.time(), NOW.tzinfo)
         host = Host(self)
         flow = demand_period(DATASET, start, start + timedelta(days=1), Store(host), self.inputs)
@@ -308,10 +311,9 @@ def check(world: World) -> None:
         assert day.latest.data_until == day.demand.data_until
         done = day.latest.state is RunState.SUCCEEDED
         assert done or day.latest.attempt == POLICY.attempts
-        assert not day.latest.untold
         runs = world.truth.runs(DATASET, day.date)
         assert max(run.attempt for run in runs) <= POLICY.attempts
-        told = [each for each in world.news if str(day.date) in each.headline]
+        told = [each for each in world.told.values() if str(day.date) in each.headline]
         assert done or any(each.severity is Severity.ERROR for each in told)
         if not world.fault_rate:
             assert len(told) >= sum(run.state is not RunState.SUCCEEDED for run in runs)

@@ -127,8 +127,7 @@ async def write(at: Stores) -> dict[str, Any]:
     await _write_scaling(at)
     for parts in at.of_events.values():
         await _write_events(*parts)
-    claim = await at.claims.take(values.WORK, "message-1")
-    claim = await at.claims.change(claim, "message-2", done=True)
+    await at.claims.finish(values.WORK, "message-2")
     await at.runs.ask(values.DATASET, values.DEMAND)
     await at.runs.write(values.RUN)
     await at.table(TRENDS).overwrite(trend_row(values.TREND))
@@ -136,7 +135,6 @@ async def write(at: Stores) -> dict[str, Any]:
     until = {"PartitionKey": ALARMS, "RowKey": ALARMS_UNTIL, "date": values.LOSS.date}
     await at.table(TRENDS).overwrite(until)
     await at.notifications.save(values.NOTIFICATION)
-    await at.notifications.save_progress("decisions", values.PROGRESS)
     _publish(at.output)
     notification = values.NOTIFICATION
     found = {
@@ -149,13 +147,12 @@ async def write(at: Stores) -> dict[str, Any]:
         "decision log": [values.HOLD, values.DECISION],
         "poison": [values.POISON],
         **{f"events in {kind}": _events() for kind in at.of_events},
-        "claim": claim,
+        "claim": await at.claims.done(values.WORK),
         "demand": values.DEMAND,
         "run": values.RUN,
         "trends": [values.TREND],
         "alarms": [values.LOSS],
         "notification": notification.record,
-        "progress": values.PROGRESS,
         "manifest": values.MANIFEST,
         "totals": values.TOTALS,
         "operations": values.OPERATIONS,
@@ -263,13 +260,12 @@ async def read(at: Stores, sent: Mapping[str, str]) -> dict[str, Any]:
         "decision log": [entry for entry in log if entry.kind is EntryKind.DECISION],
         "poison": await at.scaling.log(values.POISON.resource_name),
         **{f"events in {kind}": await _read_events(*of) for kind, of in at.of_events.items()},
-        "claim": await at.claims.take(values.WORK, "message-3"),
+        "claim": await at.claims.done(values.WORK),
         "demand": day.demand,
         "run": day.latest,
         "trends": await at.opened(TableTrends(at.connection)).since(values.DAY),
         "alarms": await at.opened(TableTrends(at.connection)).since(values.DAY, LOST),
         "notification": history.records[values.NOTIFICATION.key],
-        "progress": history.progress["decisions"],
         "manifest": manifest,
         "totals": results.read(at.output, manifest.results)[0],
         "operations": results.read(at.output, manifest.results)[1],

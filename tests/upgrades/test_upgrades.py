@@ -144,7 +144,7 @@ LATER_FIELDS: Sequence[tuple[str, str, tuple[str, ...]]] = (
     ("Scaling", "rules", ("waiting_since", "other_at")),
     ("Scaling", "decision|", ("counterfactual", "metric", "value", "epoch")),
     ("Ingestion", "outbox|", ("taken",)),
-    ("TrendRuns", "2026-03-01|run|0001", ("warning", "log_url", "untold", "lease_until")),
+    ("TrendRuns", "2026-03-01|run|0001", ("warning", "log_url", "lease_until")),
     ("Trends", "2026-03-01", ("count_verdict", "sum_verdict", "figure", "late_share")),
     ("Notifications", "", ("lasting_since",)),
 )

@@ -42,7 +42,6 @@ from shared.ingestion.model import (
     Stream,
     message_id,
 )
-from shared.notifications.ports import SourceProgress
 from shared.notifications.selection import Notification, NotificationRecord
 from shared.sampling.estimates import NAMES, Sums
 from shared.sampling.id_scores import HASH
@@ -222,8 +221,6 @@ RUN = Run(
     error="the executor was lost",
     warning="2026-02-27",
     retry_at=NOW + timedelta(minutes=10),
-    untold=True,
-    notifying_until=NOW + timedelta(minutes=2),
 )
 TREND = Trend(
     date=DAY.isoformat(),
@@ -281,4 +278,3 @@ NOTIFICATION = Notification(
     News("news-1", "breaker.opened", BREAKER_NAME, NOW, "The breaker opened"),
     NotificationRecord(("a1", "b2"), ago(30), NOW, ago(60), "error"),
 )
-PROGRESS = SourceProgress(ago(15))

@@ -15,7 +15,6 @@ from typing import Any, TypeVar
 from azure.eventhub import EventData, TransportType
 from azure.eventhub.aio import EventHubConsumerClient, EventHubProducerClient
 
-from shared.azure.amqp import amqp_options
 from shared.azure.credentials import credential_for
 from shared.azure.refusals import event_hub_access
 from shared.ingestion.errors import HubSilent, HubUnavailable
@@ -201,7 +200,7 @@ def consumer_client(
 def client_of(kind: type[Client], connection: EventHubConnection, **options: Any) -> Client:
     """A new client, with a connection string or the app's identity. It connects on first use."""
     options = {"eventhub_name": connection.hub, "idle_timeout": IDLE_SECONDS_MAX, **options}
-    options |= amqp_options(connection.transport, TransportType)
+    options |= connection.transport.options(TransportType)
     if connection.connection_string:
         return kind.from_connection_string(connection.connection_string, **options)
     credential = credential_for(connection.namespace, connection.identity)

@@ -17,18 +17,6 @@ class UnreadableMessage(MessagingError):
         return cls(f"{where} is {quoted(value)}; it must {must}")
 
 
-class ManageRightMissing(MessagingError):
-    """The app's identity lacks the right to read the settings of a queue."""
-
-
-class ClaimTaken(MessagingError):
-    """Another message is processing this data set and period right now; try again later."""
-
-
-class ClaimUnreadable(MessagingError):
-    """The row of a claim does not have the app's format; an operator must correct or delete it."""
-
-
 class EntitiesMisconfigured(MessagingError):
     """The settings of the queues do not guarantee one message per data set and period."""
 

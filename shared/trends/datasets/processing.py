@@ -10,14 +10,15 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from datetime import UTC, datetime
-from typing import Any
+from datetime import UTC, datetime, timedelta
+from typing import Annotated
 
 from shared.trends.datasets.errors import UnreadableMessage
-from shared.trends.datasets.periods import DUPLICATE_WINDOW_MAX, EPOCH, TIME_MAX, Period
-from shared.values.bounds import Bounds
+from shared.trends.datasets.periods import DUPLICATE_WINDOW_MAX, Period
+from shared.values.bounds import Bounds, matching, problems_of
 from shared.values.messages import Message
-from shared.values.text import zoned_time
+from shared.values.row_values import value_of, zoned
+from shared.values.samples import format_time
 
 SCHEMA_VERSION = 1
 LATE_MAX = 10**9 - 1
@@ -25,6 +26,8 @@ LATE_MAX = 10**9 - 1
 
 DATASET_LENGTH_MAX = 80
 """A message id of 128 characters must hold the data set's name, a period, and the round."""
+
+_NAMED = matching(f".{{1,{DATASET_LENGTH_MAX}}}", f"must have 1 to {DATASET_LENGTH_MAX} characters")
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,11 +37,11 @@ class DatasetWork:
     ``late`` is the number of the round, see ``Period.next_round``.
     """
 
-    dataset: str
-    label: str
+    dataset: Annotated[str, _NAMED]
+    label: Annotated[str, _NAMED]
     start: datetime
     end: datetime
-    late: int = 0
+    late: Annotated[int, Bounds(0, LATE_MAX)] = 0
 
     @property
     def round_label(self) -> str:
@@ -58,14 +61,10 @@ def schedule_processing(
     start = period.start(observed_at or now)
     late, due = period.next_round(start, now)
     work = DatasetWork(dataset, period.label(start), start, start + period.length, late)
-    return processing_message(work, work.message_id, due)
-
-
-def processing_message(work: DatasetWork, message_id: str, due: datetime) -> Message:
     return Message(
         body=encode_work(work),
-        message_id=message_id,
-        session_id=work.dataset,
+        message_id=work.message_id,
+        session_id=dataset,
         content_type="application/json",
         subject="process-dataset",
         scheduled_at=due,
@@ -77,8 +76,8 @@ def encode_work(work: DatasetWork) -> bytes:
         "schema_version": SCHEMA_VERSION,
         "dataset": work.dataset,
         "label": work.label,
-        "start": _text(work.start),
-        "end": _text(work.end),
+        "start": format_time(work.start),
+        "end": format_time(work.end),
         "late": work.late,
     }
     return json.dumps(fields, separators=(",", ":")).encode()
@@ -90,46 +89,25 @@ def decode_work(body: bytes | str) -> DatasetWork:
         fields = json.loads(body)
     except (ValueError, RecursionError) as error:
         raise UnreadableMessage(f"work: it is not JSON ({error})") from error
-    version = fields.get("schema_version") if isinstance(fields, dict) else None
-    if type(version) is not int or version != SCHEMA_VERSION:
-        raise UnreadableMessage(
-            f"work: it must be a JSON object with schema_version {SCHEMA_VERSION}"
-        )
-    dataset, label = (_named(fields, name) for name in ("dataset", "label"))
-    start, end = (_time(fields, name) for name in ("start", "end"))
-    if start >= end:
-        raise UnreadableMessage(
-            f"work: end is {_text(end)}; it must be after start, which is {_text(start)}"
-        )
-    if end - start > DUPLICATE_WINDOW_MAX:
-        raise UnreadableMessage(
-            f"work: {_text(start)} to {_text(end)} is longer than any period; a period has at most "
-            f"{DUPLICATE_WINDOW_MAX.days} days"
-        )
-    return DatasetWork(dataset, label, start, end, _count(fields, "late"))
+    try:
+        version = fields.get("schema_version") if isinstance(fields, dict) else None
+        if type(version) is not int or version != SCHEMA_VERSION:
+            raise ValueError(f"it must be a JSON object with schema_version {SCHEMA_VERSION}")
+        work = value_of(DatasetWork, fields, time=_utc)
+        length = work.end - work.start
+        if wrong := problems_of(work):
+            raise ValueError(wrong[0])
+        if not timedelta(0) < length <= DUPLICATE_WINDOW_MAX:
+            raise ValueError(
+                f"{format_time(work.start)} to {format_time(work.end)} is not a period of up to "
+                f"{DUPLICATE_WINDOW_MAX.days} days"
+            )
+    except KeyError as error:
+        raise UnreadableMessage(f"work: it has no {error}") from error
+    except (TypeError, ValueError) as error:
+        raise UnreadableMessage(f"work: {error}") from error
+    return work
 
 
-def _text(time: datetime) -> str:
-    return time.astimezone(UTC).isoformat().replace("+00:00", "Z")
-
-
-def _named(fields: dict[str, Any], name: str) -> str:
-    value = fields.get(name)
-    if not isinstance(value, str) or not 1 <= len(value) <= DATASET_LENGTH_MAX:
-        must = f"have 1 to {DATASET_LENGTH_MAX} characters"
-        raise UnreadableMessage.field(f"work: {name}", value, must)
-    return value
-
-
-def _count(fields: dict[str, Any], name: str) -> int:
-    value = fields.get(name, 0)
-    if must := Bounds(0, LATE_MAX).problem(value, int):
-        raise UnreadableMessage.field(f"work: {name}", value, must.removeprefix("must "))
-    return int(value)
-
-
-def _time(fields: dict[str, Any], name: str) -> datetime:
-    time = zoned_time(fields.get(name))
-    if time is None or not EPOCH <= time <= TIME_MAX:
-        raise UnreadableMessage.field(f"work: {name}", fields.get(name), "be a time with a zone")
-    return time
+def _utc(text: str) -> datetime:
+    return zoned(text).astimezone(UTC)

@@ -1,4 +1,4 @@
-"""The data classes of the nightly job: demands, runs, and replies of a Spark service, in UTC."""
+"""The data classes and errors of the nightly job: demands, runs, replies of a Spark service."""
 
 from __future__ import annotations
 
@@ -69,12 +69,6 @@ class Run:
 
     retry_at: datetime | None = None
     """After a failed run, when the next may start; None if no further attempt is made."""
-
-    untold: bool = False
-    """True until operators have been notified of this state."""
-
-    notifying_until: datetime | None = None
-    """While the run is untold, no other instance or function notifies of it before this time."""
 
     version: Any = field(default=None, compare=False)
     """The ETag of the row."""
@@ -154,3 +148,31 @@ class JobStatus:
     error: str = ""
     warning: str = ""
     """The warning of a successful job; see ``shared.sampling.unreadable``."""
+
+
+class RunTaken(Exception):
+    """Another instance has changed this run, or started another run, since the read. Read again."""
+
+
+class JobRefused(Exception):
+    """The Spark service refused the job, and would refuse it again. An operator must act."""
+
+
+class JobUnavailable(Exception):
+    """The Spark service may have accepted the job: submit the same token again. ``status`` is the
+    HTTP status of its answer, None without one."""
+
+    def __init__(self, text: str, status: int | None = None) -> None:
+        self.status = status
+        super().__init__(text)
+
+
+class InputUnreadable(Exception):
+    """The input cannot be listed, because it does not exist or a permission is missing."""
+
+
+class NightFailed(Exception):
+    """The dates to recompute are unknown for some data sets. Try again."""
+
+    def __init__(self, errors: Mapping[str, Exception]) -> None:
+        super().__init__("; ".join(f"{name}: {error}" for name, error in errors.items()))

@@ -1,4 +1,4 @@
-"""The state machine of runs, and the decision about the next step for a date. All is pure.
+"""The state machine of runs, and the decision which run of a date is next. All is pure.
 
 The runs of a date are numbered without gaps, run n + 1 is inserted only after run n was read as
 ended, and a final state never changes. Therefore a date never has two open runs.
@@ -7,10 +7,9 @@ ended, and a final state never changes. Therefore a date never has two open runs
 from __future__ import annotations
 
 import uuid
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import date, datetime, timedelta
-from enum import Enum
 
 from shared.trends.nightly.model import (
     DateRuns,
@@ -27,51 +26,43 @@ from shared.values.leases import is_held
 ERROR_LENGTH_MAX = 2000
 SUBMIT_DELAY_MAX = timedelta(hours=1)
 DOUBLINGS_MAX = 20
-NOTIFYING_MAX = timedelta(minutes=5)
-"""Longer than a function may run. So whoever was about to notify has done so or has died."""
 DATASET = "{dataset}"
 
 
-class RunAction(Enum):
-    NOTHING = "nothing"
-    START = "start"
-    SUBMIT_AGAIN = "submit again"
-    CHECK = "check"
+def next_run(
+    dataset: str,
+    day: DateRuns,
+    open_runs: int,
+    new_token: Callable[[date, int], str],
+    now: datetime,
+    policy: RunPolicy,
+) -> Run | None:
+    """The run of a date that is to be stored and submitted, if any.
 
-
-def next_step(day: DateRuns, open_runs: int, now: datetime, policy: RunPolicy) -> RunAction:
-    """The next step for a date.
-
-    An open run is checked, or submitted again, with the same token, when its lease expires without
-    a reply. After a failed run the date waits, and is tried again for the same data, up to
+    An open run is submitted again, with the same token, when its lease expires without a reply.
+    After a failed run the date waits, and is tried again for the same data, up to
     ``policy.attempts`` times. A demand for more data starts a new series of attempts.
     """
     latest, demand = day.latest, day.demand
     if latest and not latest.state.ended:
-        return _of_open(latest, now)
-    if demand is None:
-        return RunAction.NOTHING
+        may_answer = _lasts(latest.lease_until, latest, now)
+        is_silent = latest.state is RunState.SUBMITTING and not may_answer
+        return submitted_again(latest, now, policy) if is_silent else None
+    if demand is None or open_runs >= policy.parallel:
+        return None
     attempt = _attempt(latest, demand)
     has_succeeded = latest is not None and latest.state is RunState.SUCCEEDED
     if attempt > policy.attempts or (attempt > 1 and has_succeeded):
-        return RunAction.NOTHING
+        return None
     if latest and _lasts(latest.retry_at, latest, now):
-        return RunAction.NOTHING
-    if open_runs >= policy.parallel:
-        return RunAction.NOTHING
-    return RunAction.START
+        return None
+    token = new_token(demand.date, latest.number + 1 if latest else 1)
+    return started(dataset, demand, latest, token, now, policy)
 
 
 def _attempt(latest: Run | None, demand: Demand) -> int:
     """The number of the next run among those for the same data."""
     return latest.attempt + 1 if latest and latest.data_until >= demand.data_until else 1
-
-
-def _of_open(run: Run, now: datetime) -> RunAction:
-    if run.state is not RunState.SUBMITTING:
-        return RunAction.CHECK
-    submits = _lasts(run.lease_until, run, now)
-    return RunAction.NOTHING if submits else RunAction.SUBMIT_AGAIN
 
 
 def _lasts(end: datetime | None, run: Run, now: datetime) -> bool:
@@ -98,9 +89,8 @@ def started(
 
 
 def submitted_again(run: Run, now: datetime, policy: RunPolicy) -> Run:
-    return replace(
-        run, submits=run.submits + 1, lease_until=now + policy.lease, changed_at=now, untold=False
-    )
+    submits, until = run.submits + 1, now + policy.lease
+    return replace(run, submits=submits, lease_until=until, changed_at=now, error="")
 
 
 def accepted(run: Run, handle: str, log_url: str, now: datetime) -> Run:
@@ -119,13 +109,7 @@ def accepted(run: Run, handle: str, log_url: str, now: datetime) -> Run:
 def unanswered(run: Run, error: str, now: datetime, policy: RunPolicy) -> Run:
     """The run after a submission without a reply. The service may have accepted the job."""
     delay = min(_doubled(policy.submit_delay, run.submits - 1), SUBMIT_DELAY_MAX)
-    return replace(
-        run,
-        lease_until=now + delay,
-        changed_at=now,
-        error=_shortened(error),
-        untold=run.submits == policy.submits_until_notified,
-    )
+    return replace(run, lease_until=now + delay, changed_at=now, error=_shortened(error))
 
 
 def failed(run: Run, error: str, now: datetime, policy: RunPolicy) -> Run:
@@ -136,25 +120,17 @@ def failed(run: Run, error: str, now: datetime, policy: RunPolicy) -> Run:
         error=_shortened(error) or "no reason was given",
         changed_at=now,
         retry_at=now + _doubled(policy.retry_delay, run.attempt - 1) if again else None,
-        untold=True,
     )
 
 
-def observed(
-    run: Run,
-    status: JobStatus,
-    now: datetime,
-    policy: RunPolicy,
-    warned_before: Collection[str] = (),
-) -> Run:
-    """The run after a check; the same run if nothing has changed. A warning usually recurs every
-    night, so operators are notified only if it is not among ``warned_before``.
-    """
+def observed(run: Run, status: JobStatus, now: datetime, policy: RunPolicy) -> Run:
+    """The run after a check; the same run if nothing has changed."""
     stopping = run.state is RunState.STOPPING
     run = replace(run, log_url=status.log_url or run.log_url, error=run.error if stopping else "")
     match status.phase:
         case JobPhase.SUCCEEDED:
-            return _succeeded(run, _shortened(status.warning), now, warned_before)
+            warning = _shortened(status.warning)
+            return replace(run, state=RunState.SUCCEEDED, error="", warning=warning, changed_at=now)
         case JobPhase.FAILED:
             return failed(run, run.error if stopping else status.error, now, policy)
         case JobPhase.GONE:
@@ -168,46 +144,18 @@ def observed(
     return run
 
 
-def _succeeded(run: Run, warning: str, now: datetime, warned_before: Collection[str]) -> Run:
-    return replace(
-        run,
-        state=RunState.SUCCEEDED,
-        error="",
-        warning=warning,
-        changed_at=now,
-        untold=bool(warning) and warning not in warned_before,
-    )
-
-
 def _stopped(run: Run, now: datetime, policy: RunPolicy) -> Run:
     """The run after a stop. It stays open until the service reports its end."""
     error = f"it ran for longer than {policy.timeout} and was stopped"
-    return replace(run, state=RunState.STOPPING, error=error, changed_at=now, untold=True)
+    return replace(run, state=RunState.STOPPING, error=error, changed_at=now)
 
 
 def unseen(run: Run, error: str, now: datetime, policy: RunPolicy) -> Run:
-    """The run after a failed check. Operators are notified once the run is overdue."""
+    """The run after a failed check, whose error is noted once the run is overdue."""
     overdue = run.submitted_at is not None and now - run.submitted_at >= policy.timeout
     if run.error or not overdue:
         return run
-    return replace(run, error=_shortened(error), untold=True)
-
-
-def to_notify(run: Run, now: datetime) -> Run:
-    """The run, reserved for its writer to notify operators if they are to be notified. Several
-    functions check the same runs at the same time.
-    """
-    return replace(run, notifying_until=now + NOTIFYING_MAX if run.untold else None)
-
-
-def was_left_untold(run: Run, now: datetime) -> bool:
-    """Whether the instance that was to notify operators has failed to do so."""
-    until = run.notifying_until
-    return run.untold and (until is None or not is_held(until - now, NOTIFYING_MAX))
-
-
-def told(run: Run) -> Run:
-    return replace(run, untold=False, notifying_until=None)
+    return replace(run, error=_shortened(error), changed_at=now)
 
 
 def _lost(run: Run, now: datetime, policy: RunPolicy) -> Run:

@@ -9,15 +9,30 @@ from datetime import UTC, date, datetime, time
 from shared.notifications.conditions import LastingCondition
 from shared.sampling.trend_rows import UNREADABLE, Trend
 from shared.sampling.verdict import LOST, VerdictKind
-from shared.trends.nightly.model import Run, RunPolicy, RunState
+from shared.trends.nightly.model import Ledger, Run, RunPolicy, RunState
 from shared.values.news import News, NewsKind, Severity
 
 
+def run_notices(ledger: Ledger, policy: RunPolicy, since: datetime) -> Iterator[News]:
+    """News of each run that changed since then, and failed, is overdue, cannot be submitted, or
+    succeeded with a warning. One that recurs every night is news the first time."""
+    latest = [day.latest for day in ledger.days.values() if day.latest]
+    warned = {""}
+    for run in sorted(latest, key=lambda each: each.changed_at):
+        may_answer = (
+            run.state is RunState.SUBMITTING and run.submits < policy.submits_until_notified
+        )
+        has_news = (run.error and not may_answer) or run.warning not in warned
+        if run.changed_at >= since and has_news:
+            yield run_notice(run, policy)
+        warned.add(run.warning)
+
+
 def run_notice(run: Run, policy: RunPolicy) -> News:
-    """News of a run that failed, is overdue, cannot be submitted, or succeeded with a warning."""
+    """The news of a run, with the same time and id as long as it stays in its state."""
     given_up = run.state in (RunState.FAILED, RunState.LOST) and run.attempt >= policy.attempts
     return replace(
-        night_notice(run.dataset, run.date, _text(run, policy), run.changed_at),
+        night_notice(run.dataset, run.date, _text(run, policy), _since(run)),
         news_id=f"{run.token}/{run.state}",
         severity=Severity.ERROR if given_up else Severity.WARNING,
         link=run.log_url,
@@ -26,12 +41,16 @@ def run_notice(run: Run, policy: RunPolicy) -> News:
     )
 
 
+def _since(run: Run) -> datetime:
+    return run.created_at if run.state is RunState.SUBMITTING else run.changed_at
+
+
 def night_notice(dataset: str, day: date, text: str, now: datetime) -> News:
     """News of input data that are missing or cannot be listed."""
     return News(
         news_id=f"{dataset}/{day}",
         kind=NewsKind.TRENDS_FAILED,
-        subject=dataset,
+        subject=f"{dataset}/{day}",
         time=now,
         headline=f"Event trends of {dataset}, {day}",
         text=text,

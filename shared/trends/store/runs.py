@@ -15,8 +15,7 @@ from typing import Any
 from shared.settings.connections import StorageConnection
 from shared.storage.table_requests import Row
 from shared.storage.tables import RowConflict, Table, key
-from shared.trends.nightly.errors import RunTaken
-from shared.trends.nightly.model import DateRuns, Demand, Ledger, Run
+from shared.trends.nightly.model import DateRuns, Demand, Ledger, Run, RunTaken
 from shared.values.redaction import redacting
 from shared.values.row_values import properties, value_of, zoned
 

@@ -18,7 +18,7 @@ from shared.azure.credentials import credential_for
 from shared.azure.refusals import Access
 from shared.azure.transport import STORAGE_RETRIES, ServerTimeTransport
 from shared.sampling.blob_paths import date_of, may_hold
-from shared.trends.nightly.errors import InputUnreadable
+from shared.trends.nightly.model import InputUnreadable
 from shared.values.redaction import redacting
 from shared.values.text import one_line
 

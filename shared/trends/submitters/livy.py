@@ -11,8 +11,7 @@ from collections.abc import Sequence
 
 from shared.azure.refusals import Access
 from shared.sampling.unreadable import last_warning
-from shared.trends.nightly.errors import JobUnavailable
-from shared.trends.nightly.model import Job, JobPhase, JobStatus, Submission
+from shared.trends.nightly.model import Job, JobPhase, JobStatus, JobUnavailable, Submission
 from shared.trends.submitters.rest import (
     NOT_FOUND,
     Answer,

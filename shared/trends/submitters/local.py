@@ -8,20 +8,25 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import IO
 
 from shared.sampling.unreadable import last_warning
-from shared.trends.nightly.errors import JobRefused, JobUnavailable
-from shared.trends.nightly.model import Job, JobPhase, JobStatus, Submission
-from shared.trends.submitters import local_child
+from shared.trends.nightly.model import Job, JobPhase, JobRefused, JobStatus, Submission
 from shared.values.redaction import redacted, redacting
 
 JOB = (sys.executable, "-m", "spark_jobs.event_trends")
-START_LIMIT_SECONDS = 20.0
-POLL_SECONDS = 0.02
+DETACHED = """
+folder=$1; shift; echo $$ > "$folder/started"
+(nice -n 5 "$@" > "$folder/log.txt" 2>&1; echo $? > "$folder/exit.new"
+mv "$folder/exit.new" "$folder/exit") &
+"""
+"""Starts a command and ends at once. It writes the process group, the log and the exit code. The
+app on the same machine has priority."""
+SIGNALLED = range(129, 193)
+"""The exit codes with which a shell says which signal ended a command."""
 ERROR_LINES = 20
 ERROR_BYTES = 8192
 
@@ -54,21 +59,17 @@ class LocalSubmitter:
             run.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise JobRefused(f"{run}: {error.strerror}") from error
-        child = [sys.executable, "-P", local_child.__file__, str(run)]
-        subprocess.run(  # noqa: S603  the command is the app's own
-            [*child, *self._command, *job.arguments],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            check=False,
-        )
-        deadline = time.monotonic() + START_LIMIT_SECONDS
-        while not (run / "started").exists():
-            if time.monotonic() > deadline:
-                raise JobUnavailable(
-                    f"{run}: the job did not start within {START_LIMIT_SECONDS:g} s"
+        with (run / "lock").open("a") as lock:
+            if _locks(lock) and not (run / "started").exists():
+                subprocess.run(  # noqa: S603  the command is the app's own
+                    ["/bin/sh", "-c", DETACHED, "sh", run, *self._command, *job.arguments],
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.DEVNULL,
+                    stderr=subprocess.DEVNULL,
+                    pass_fds=[lock.fileno()],
+                    start_new_session=True,
+                    check=True,
                 )
-            time.sleep(POLL_SECONDS)
         return Submission(job.token, _log(run).as_uri())
 
     def _status(self, handle: str) -> JobStatus:
@@ -82,7 +83,8 @@ class LocalSubmitter:
             if code == 0:
                 warning = redacted(last_warning(_end_of(_log(run)).splitlines()))
                 return JobStatus(JobPhase.SUCCEEDED, log_url, warning=warning)
-            how = f"exit code {code}" if code > 0 else f"the job ended (signal {-code})"
+            signalled = code in SIGNALLED
+            how = f"the job ended (signal {code - 128})" if signalled else f"exit code {code}"
             return JobStatus(JobPhase.FAILED, log_url, f"{how}\n{_end_of(_log(run))}")
         if alive:
             return JobStatus(JobPhase.RUNNING, log_url)
@@ -106,11 +108,15 @@ def _log(run: Path) -> Path:
 def _alive(run: Path) -> bool:
     """Whether a process holds the run's lock."""
     with (run / "lock").open("a") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return True
-    return False
+        return not _locks(lock)
+
+
+def _locks(lock: IO[str]) -> bool:
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 def _end_of(log: Path) -> str:

@@ -15,7 +15,7 @@ from azure.core.exceptions import AzureError
 from shared.azure.credentials import credential_for
 from shared.azure.refusals import REFUSED, Access
 from shared.azure.transport import is_loopback, retry_after_seconds
-from shared.trends.nightly.errors import JobRefused, JobUnavailable
+from shared.trends.nightly.model import JobRefused, JobUnavailable
 from shared.values.redaction import redacting
 from shared.values.text import one_line
 

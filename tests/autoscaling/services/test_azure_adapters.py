@@ -45,7 +45,7 @@ from shared.ingestion.store.breakers import BreakerStore
 from shared.ingestion.store.tables import TableRows
 from shared.settings import Settings, SettingsError
 from shared.settings.connections import ArmNamespace, ServiceBusConnection
-from shared.trends.datasets.queue_settings import ServiceBusQueueReader
+from shared.trends.datasets.queues import QueueCheck
 from shared.values.measurements import MetricValue
 from tests.builders import NOW, not_asked, plan, read, set_capacity
 from tests.emulators.rig import Bus, running_bus
@@ -890,7 +890,7 @@ async def test_a_page_of_a_proxy_is_told_as_what_it_is_whatever_was_asked(reply:
         found = namespace(proxy)
         control = AppServiceControl(found)
         reader = reader_of(found, control, MemoryBreakerStore(lambda: NOW))
-        facts = ServiceBusQueueReader(found.service_bus("ServiceBusConnection"))
+        facts = QueueCheck(found.service_bus("ServiceBusConnection"), "work", "", [])
         permissions = ArmPermissions(found.arm_endpoint)
         states = TableStateStore(found.storage("AzureWebJobsStorage"))
         asked: list[Awaitable[object]] = [

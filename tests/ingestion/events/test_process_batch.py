@@ -14,7 +14,6 @@ import pytest
 
 from local.twins.event_hub import MemoryHubReader
 from local.twins.ingestion import MemoryIngestionStore, StreamRows
-from shared.azure.retry import JitteredRetrying
 from shared.ingestion.errors import (
     AccountingBroken,
     BadEvent,
@@ -48,6 +47,7 @@ from shared.ingestion.model import (
 )
 from shared.ingestion.ports import ReadBack
 from shared.ingestion.store.events import StoredCheckpoint
+from shared.values.concurrency import JitteredRetrying
 from tests.builders import NOW
 from tests.ingestion.flows import STREAM, BreakerRig, consumer, event, events
 

@@ -11,7 +11,6 @@ from azure.data.tables import TableServiceClient
 
 from local.azurite import Azurite
 from local.twins.event_hub import MemoryHubReader
-from shared.azure.retry import JitteredRetrying
 from shared.ingestion.breaker.state import Breaker
 from shared.ingestion.errors import StoreUnavailable
 from shared.ingestion.events.accounting import Writer
@@ -22,7 +21,7 @@ from shared.ingestion.store.events import EventStore
 from shared.ingestion.store.owners import OwnershipStore
 from shared.ingestion.store.tables import TableRows
 from shared.settings.connections import StorageConnection
-from shared.values.concurrency import task_runner
+from shared.values.concurrency import JitteredRetrying, task_runner
 from tests.builders import NOW
 from tests.ingestion.commits import commit, effect, event, gap, letter, new_stream
 from tests.storage.faulty_network import Fault, Network

@@ -8,10 +8,8 @@ import pytest
 
 from local.azure_apis.service_bus_admin import ServiceBusAdminStandIn
 from shared.settings.connections import ServiceBusConnection
-from shared.trends.datasets.entities import QueueDescription
-from shared.trends.datasets.flows.check_queues import CheckOnce
 from shared.trends.datasets.periods import Period
-from shared.trends.datasets.queue_settings import ServiceBusQueueReader
+from shared.trends.datasets.queues import QueueCheck, QueueDescription
 from shared.values.messages import LinkFailed
 from tests.emulators.rig import running_bus
 
@@ -23,7 +21,7 @@ async def test_the_properties_of_queues_are_read_as_the_broker_describes_them() 
         working = await bus.queue(requires_session=True)
         window = timedelta(minutes=5)
         processing = await bus.queue(duplicate_window=window, forward_to=working)
-        reader = ServiceBusQueueReader(bus.administration)
+        reader = QueueCheck(bus.administration, processing, working, [])
         try:
             assert await reader.facts(processing) == QueueDescription(
                 processing, window, requires_session=False, forward_to=working
@@ -54,7 +52,8 @@ async def test_the_properties_of_queues_are_read_in_any_azure_cloud(
         )
         unused = {"DuplicateDetectionHistoryTimeWindow": "PT10M"}
         admin.declare_queue("working", RequiresSession="true", **unused)
-        reader = ServiceBusQueueReader(ServiceBusConnection("Bus", admin.connection_string))
+        bus = ServiceBusConnection("Bus", admin.connection_string)
+        reader = QueueCheck(bus, "processing", "working", [DAILY])
         try:
             assert await reader.facts("processing") == QueueDescription(
                 "processing", timedelta(hours=37), requires_session=False, forward_to=path
@@ -62,7 +61,7 @@ async def test_the_properties_of_queues_are_read_in_any_azure_cloud(
             assert await reader.facts("working") == QueueDescription(
                 "working", None, requires_session=True, forward_to=None
             )
-            await CheckOnce("processing", "working", [DAILY], reader.facts).check()
+            await reader.check()
             with pytest.raises(LinkFailed, match="queue none does not exist"):
                 await reader.facts("none")
         finally:

@@ -7,10 +7,11 @@ from datetime import date, timedelta
 
 import pytest
 
-from local.twins.nightly import MemoryNotifier, MemoryRunStore, MemorySubmitter
+from local.twins.nightly import MemoryRunStore, MemorySubmitter
 from shared.sampling.unreadable import PREFIX, last_warning, spans
 from shared.trends.nightly.flows.run_manager import RunManager
 from shared.trends.nightly.model import Demand, Job, JobPhase, JobStatus, RunPolicy, RunState
+from shared.trends.nightly.trend_news import run_notices
 from tests.builders import NOW
 
 WARNING = "2 dates of files (2026-01-01 to 2026-01-02), since their files are gone"
@@ -20,7 +21,7 @@ async def test_the_same_warning_on_several_nights_is_notified_once_and_logged_ea
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level(logging.INFO)
-    store, submitter, notifier = MemoryRunStore(lambda: NOW), MemorySubmitter(), MemoryNotifier()
+    store, submitter = MemoryRunStore(lambda: NOW), MemorySubmitter()
 
     def job(run: object) -> Job:
         return Job(getattr(run, "token", ""), ())
@@ -28,7 +29,7 @@ async def test_the_same_warning_on_several_nights_is_notified_once_and_logged_ea
     def token(day: date, number: int) -> str:
         return f"{day}-{number}"
 
-    run_manager = RunManager(store, submitter, notifier, RunPolicy(), job, token)
+    run_manager = RunManager(store, submitter, RunPolicy(), job, token)
     for number in range(3):
         day = date(2026, 2, 26) + timedelta(days=number)
         await store.ask("events", Demand(day, NOW, "nightly run"))
@@ -36,8 +37,8 @@ async def test_the_same_warning_on_several_nights_is_notified_once_and_logged_ea
         submitter.statuses[token(day, 1)] = JobStatus(JobPhase.SUCCEEDED, warning=WARNING)
         await run_manager.advance_runs("events")
         (run,) = store.runs("events", day)
-        assert (run.state, run.warning, run.untold) == (RunState.SUCCEEDED, WARNING, False)
-    (news,) = notifier.news
+        assert (run.state, run.warning) == (RunState.SUCCEEDED, WARNING)
+    (news,) = run_notices(await store.read("events"), RunPolicy(), NOW)
     assert WARNING in news.text
     lines = [r for r in caplog.records if getattr(r, "action", "") == "trends_succeeded"]
     assert [line.levelno for line in lines] == [logging.WARNING] * 3

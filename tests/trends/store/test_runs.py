@@ -18,8 +18,7 @@ from local.twins.nightly import MemoryRunStore
 from shared.settings.connections import StorageConnection
 from shared.storage.tables import RowConflict, Table
 from shared.trends.nightly import runs
-from shared.trends.nightly.errors import RunTaken
-from shared.trends.nightly.model import Demand, Ledger, Run, RunPolicy, RunState
+from shared.trends.nightly.model import Demand, Ledger, Run, RunPolicy, RunState, RunTaken
 from shared.trends.nightly.ports import RunStore
 from shared.trends.store.runs import ASKS_MAX, TABLE_NAME, TableRunStore
 from tests.builders import NOW as THEN
@@ -74,8 +73,6 @@ async def test_all_fields_of_a_run_are_stored(store: RunStore, run: Run) -> None
         error="no memory\n  at line 1",
         warning="2 dates of files",
         retry_at=NOW + timedelta(minutes=10),
-        untold=True,
-        notifying_until=NOW + timedelta(minutes=5),
     )
     written = await store.write(full)
     assert (await store.read(run.dataset)).days[DAY].latest == written == full
@@ -161,8 +158,6 @@ changes = st.fixed_dictionaries(
         "log_url": texts,
         "error": texts,
         "warning": texts,
-        "untold": st.booleans(),
-        "notifying_until": st.none() | TIMES,
     },
 )
 

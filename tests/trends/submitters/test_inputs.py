@@ -12,7 +12,7 @@ from azure.storage.blob.aio import ContainerClient
 
 from local.azurite import Azurite
 from shared.sampling.blob_paths import date_of, may_hold
-from shared.trends.nightly.errors import InputUnreadable
+from shared.trends.nightly.model import InputUnreadable
 from shared.trends.submitters.inputs import StoredInputs, parts_of_url
 
 DAY = date(2026, 2, 28)

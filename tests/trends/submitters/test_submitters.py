@@ -23,8 +23,7 @@ from local.azure_apis.spark_batches import BatchStandIn, Flavour
 from local.azure_apis.spark_databricks import DatabricksStandIn
 from local.twins.nightly import MemorySubmitter
 from shared.sampling.unreadable import PREFIX
-from shared.trends.nightly.errors import JobRefused, JobUnavailable
-from shared.trends.nightly.model import Job, JobPhase, JobStatus
+from shared.trends.nightly.model import Job, JobPhase, JobRefused, JobStatus, JobUnavailable
 from shared.trends.nightly.ports import JobSubmitter
 from shared.trends.submitters.databricks import DatabricksSubmitter
 from shared.trends.submitters.livy import FabricSubmitter, LivySubmitter, SynapseSubmitter
@@ -358,7 +357,7 @@ async def test_a_killed_process_has_failed_even_for_a_host_that_starts_later(
 @pytest.mark.parametrize(
     ("command", "error"),
     [
-        (("sh", "-c", "kill -9 $$"), r"\Athe job ended \(signal 9\)\Z"),
+        (("sh", "-c", "kill -9 $$"), r"\Athe job ended \(signal 9\)(\nKilled)?\Z"),
         (("no-such-command",), "no-such-command"),
     ],
 )

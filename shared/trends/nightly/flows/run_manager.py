@@ -1,4 +1,4 @@
-"""`RunManager`, which starts demanded runs, checks open runs, and notifies about failures.
+"""`RunManager`, which starts demanded runs and checks open runs.
 
 Each call compares the stored state with that of the Spark service, so it also does what an earlier
 call missed. Several instances may run it concurrently.
@@ -10,16 +10,22 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass, replace
-from datetime import date, datetime, timedelta
+from dataclasses import dataclass
+from datetime import date, timedelta
 
-from shared.notifications.ports import Notifier
 from shared.trends.nightly import runs
-from shared.trends.nightly.errors import JobRefused, JobUnavailable, RunTaken
-from shared.trends.nightly.model import DateRuns, Job, Ledger, Run, RunPolicy, RunState
+from shared.trends.nightly.model import (
+    DateRuns,
+    Job,
+    JobRefused,
+    JobUnavailable,
+    Ledger,
+    Run,
+    RunPolicy,
+    RunState,
+    RunTaken,
+)
 from shared.trends.nightly.ports import JobSubmitter, RunStore
-from shared.trends.nightly.runs import RunAction
-from shared.trends.nightly.trend_news import run_notice
 from shared.values.metering import Measurement, Meter, no_meter
 
 log = logging.getLogger(__name__)
@@ -29,7 +35,6 @@ log = logging.getLogger(__name__)
 class RunManager:
     store: RunStore
     submitter: JobSubmitter
-    notifier: Notifier
     policy: RunPolicy
     job: Callable[[Run], Job]
     new_token: Callable[[date, int], str]
@@ -68,22 +73,13 @@ class RunManager:
                 open_runs += _open(run) - _open(day.latest)
 
     async def _advance(self, day: DateRuns, ledger: Ledger, open_runs: int) -> Run | None:
-        now = ledger.now
-        if day.latest and runs.was_left_untold(day.latest, now):
-            reserved = await self.store.write(runs.to_notify(day.latest, now))
-            day = replace(day, latest=await self._notified(reserved))
-        latest = day.latest
-        step = runs.next_step(day, open_runs, now, self.policy)
-        if day.demand and step is RunAction.START:
-            token = self.new_token(day.date, latest.number + 1 if latest else 1)
-            run = runs.started(ledger.dataset, day.demand, latest, token, now, self.policy)
+        run = runs.next_run(ledger.dataset, day, open_runs, self.new_token, ledger.now, self.policy)
+        if run is not None:
             return await self._submit(await self.store.write(run), ledger)
-        if latest and step is RunAction.SUBMIT_AGAIN:
-            again = runs.submitted_again(latest, now, self.policy)
-            return await self._submit(await self.store.write(again), ledger)
-        if latest and step is RunAction.CHECK:
-            return await self._check(latest, ledger)
-        return None
+        latest = day.latest
+        if latest is None or latest.state.ended or latest.state is RunState.SUBMITTING:
+            return None
+        return await self._check(latest, ledger)
 
     async def _submit(self, run: Run, ledger: Ledger) -> Run:
         """Submit a stored run. If this instance dies, another submits it after its lease."""
@@ -91,10 +87,10 @@ class RunManager:
         try:
             answer = await self.submitter.submit(self.job(run))
         except JobRefused as error:
-            return await self._write(runs.failed(run, str(error), now, self.policy), now)
+            return await self._write(runs.failed(run, str(error), now, self.policy))
         except JobUnavailable as error:
-            return await self._write(runs.unanswered(run, str(error), now, self.policy), now)
-        return await self._write(runs.accepted(run, answer.handle, answer.log_url, now), now)
+            return await self._write(runs.unanswered(run, str(error), now, self.policy))
+        return await self._write(runs.accepted(run, answer.handle, answer.log_url, now))
 
     async def _check(self, run: Run, ledger: Ledger) -> Run | None:
         try:
@@ -103,37 +99,23 @@ class RunManager:
             extra = _extra("trends_unseen", run.dataset, run.date)
             log.warning("[trends_unseen] run %s: %s", run.token, error, extra=extra)
             unchecked = runs.unseen(run, str(error), ledger.now, self.policy)
-            return None if unchecked == run else await self._write(unchecked, ledger.now)
-        others = [day.latest for day in ledger.days.values() if day.latest]
-        warned_before = {other.warning for other in others if other.token != run.token}
-        checked = runs.observed(run, status, ledger.now, self.policy, warned_before)
-        changed = None if checked == run else await self._write(checked, ledger.now)
+            return None if unchecked == run else await self._write(unchecked)
+        checked = runs.observed(run, status, ledger.now, self.policy)
+        changed = None if checked == run else await self._write(checked)
         if checked.state is RunState.STOPPING:
             with suppress(JobUnavailable):  # the next check will cancel it again
                 await self.submitter.cancel(run.handle)
         return changed
 
-    async def _write(self, run: Run, now: datetime) -> Run:
-        run = await self.store.write(runs.to_notify(run, now))
+    async def _write(self, run: Run) -> Run:
+        run = await self.store.write(run)
         problem = run.error or run.warning
         level = logging.WARNING if problem else logging.INFO
         extra = _extra(f"trends_{run.state}", run.dataset, run.date)
         extra |= {"run": run.token, "handle": run.handle, "log_url": run.log_url}
         text = f"[trends_{run.state}] {run.dataset} {run.date}: run {run.number} {problem}"
         log.log(level, "%s", text.rstrip(), extra=extra)
-        return await self._notified(run) if run.untold else run
-
-    async def _notified(self, run: Run) -> Run:
-        """Notify operators, then store that. A failed notification is retried after
-        ``NOTIFYING_MAX``, while the run is the latest of its date, and delays no run.
-        """
-        try:
-            await self.notifier.tell(run_notice(run, self.policy))
-        except Exception:
-            extra = _extra("trends_untold", run.dataset, run.date)
-            log.exception("[trends_untold] run %s: will be retried", run.token, extra=extra)
-            return run
-        return await self.store.write(runs.told(run))
+        return run
 
 
 def _open(run: Run | None) -> bool:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from shared.azure.retry import JitteredRetrying
 from shared.ingestion.errors import TransientFailure
+from shared.values.concurrency import JitteredRetrying
 
 
 class Rig:
