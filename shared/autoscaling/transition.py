@@ -23,7 +23,6 @@ from shared.autoscaling.errors import BadMessage
 from shared.autoscaling.learning.backlog_rate import INTERVAL, resumed, with_backlog
 from shared.autoscaling.learning.backlogs import (
     age_minutes,
-    backlog_name,
     fall_limit,
     stalls,
     unfallen,
@@ -154,14 +153,15 @@ def _learned_from_backlog(
     """The state after learning from the samples of the backlog since the last call: not from a
     backlog that has not fallen for long, because the instances may not work, nor from that of a
     disabled entity."""
-    name, known = backlog_name(resource) or "", state.learned.trend
-    backlog, capacities = received(samples_of(state, name)), samples_of(state, CAPACITY_METRIC)
-    if not backlog or not capacities:
+    name, known = resource.backlog_metric or "", state.learned.trend
+    samples, capacities = samples_of(state, name), samples_of(state, CAPACITY_METRIC)
+    if not samples or samples[-1].status or not capacities:
         return state
     claim = _claim(resource, state.learned)
-    is_over = known.until is None or backlog[-1].time >= known.until + INTERVAL
+    is_over = known.until is None or samples[-1].time >= known.until + INTERVAL
     if not is_over and claim == state.learned.claim:
         return state
+    backlog = received(samples)
     if any(each.stall.metric == name for each in unfallen(resource, state, stalled)):
         trend = resumed(known, backlog[-1].time)
     else:
@@ -187,15 +187,17 @@ def _learned(resource: Resource, state: ScalingState, now: datetime) -> ScalingS
     """The state after learning from the counts of items since the last call."""
     throughput, known = resource.throughput, state.learned.work
     name = throughput.counted_metric or ""
-    series = resource.source(name).series
+    samples, series = samples_of(state, name), resource.source(name).series
+    if not samples or (known.until is not None and samples[-1].time <= known.until):
+        return state
     counted = Counted(
-        samples_of(state, name),
+        samples,
         throughput.completed_metric is None,
         series.interval if series else None,
         fall_limit(resource, state),
         start_up_minutes(throughput, state.learned),
     )
-    backlog = received(samples_of(state, backlog_name(resource) or ""))
+    backlog = received(samples_of(state, resource.backlog_metric or ""))
     work = with_counted(known, counted, backlog, samples_of(state, CAPACITY_METRIC))
     if work is known:
         return state

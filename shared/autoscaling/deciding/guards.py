@@ -131,6 +131,8 @@ def _standing(capacity: int, seen: Observation) -> int:
 def standstill(resource: Resource, state: ScalingState, now: datetime) -> tuple[str, bool]:
     """Which Service Bus entities that the policy reads are disabled, and whether it reads nothing
     else."""
+    if not any(each.samples and each.samples[-1].status for each in state.histories.values()):
+        return "", False  # most often
     read = said(resource.policy, "metric_names") or tuple(resource.metrics)
     found = {name: what for name in read if (what := _disabled(resource, state, name, now))}
     if not found:

@@ -34,7 +34,6 @@ from shared.autoscaling import (
 )
 from shared.autoscaling.deciding.decide import decide
 from shared.autoscaling.deciding.validation import problems
-from shared.autoscaling.learning.backlogs import backlog_name
 from shared.autoscaling.learning.throughput import (
     Counted,
     counted_rate,
@@ -312,4 +311,4 @@ def test_the_throughput_is_learned_from_the_backlog_that_the_policies_name(
 ) -> None:
     sources = {"backlog": SOURCE, "retries": StorageQueue("retries"), "cpu": HubMetric()}
     metrics = {name: sources[name] for name in names.split()}
-    assert backlog_name(resource(policy=policy, metrics=metrics)) == learned
+    assert resource(policy=policy, metrics=metrics).backlog_metric == learned
