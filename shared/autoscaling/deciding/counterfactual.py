@@ -91,7 +91,7 @@ def _without_guards(
     for _ in GUARDS:
         without = ", ".join(each.__name__ for each in GUARDS if each.__name__ in absent)
         further: list[str] = []
-        capacity = allowed(recommendation.capacity, context, GUARDS, [], further, absent)
+        capacity = allowed(recommendation.capacity, context, [], further, absent)
         kept = already_requested.__name__ in further or not recommendation.paced
         if revoked is not None and capacity == current and kept:
             return f"would have kept the pending action (target {revoked.target}) without {without}"

@@ -357,8 +357,10 @@ def scale_changes(capacity: int, context: Context) -> Limit | None:
     """No scale-in while few changes are left of those that Azure allows within an hour, because a
     scale-out may need them."""
     current = context.seen.capacity
+    if capacity >= current:
+        return None
     why = few_changes_left(context.resource, context.desired, context.seen.now)
-    return Limit(current, why) if why and capacity < current else None
+    return Limit(current, why) if why else None
 
 
 # --- 3. overrides and bounds ------------------------------------------------------------------
@@ -437,12 +439,3 @@ GUARDS: tuple[Guard, ...] = (
     failed_action,
     already_requested,
 )
-
-GUARDS_WHEN_HOLDING: tuple[Guard, ...] = (
-    missing_data,
-    entity_disabled,
-    override,
-    bounds,
-    already_requested,
-)
-"""The guards that may apply to a recommendation of the current capacity."""
