@@ -13,7 +13,7 @@ from bench.repeats import medians
 from bench.service_bus_process import service_bus, sources
 from local.twins.autoscaling import MemoryReader
 from shared.autoscaling import AppServicePlan, Resource, Threshold
-from shared.autoscaling.azure_monitor.together import PlatformMetrics
+from shared.autoscaling.azure_monitor.source import PlatformMetrics
 from shared.autoscaling.declaring import CapacityTarget
 from shared.autoscaling.flows import metric_collector
 from shared.autoscaling.plan_facts import PlanReading

@@ -12,8 +12,7 @@ from datetime import datetime
 from itertools import count
 from typing import Any
 
-from shared.autoscaling.azure_monitor.source import AzureMonitorMetric
-from shared.autoscaling.azure_monitor.together import PlatformMetrics, Together
+from shared.autoscaling.azure_monitor.source import AzureMonitorMetric, PlatformMetrics, Together
 from shared.autoscaling.deciding.decide import EntryKind, LogEntry, quarter_of
 from shared.autoscaling.deciding.stretches import Stretch, extended
 from shared.autoscaling.declaring import AppServicePlan, CapacityTarget

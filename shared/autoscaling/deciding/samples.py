@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
 
-from shared.autoscaling.azure_monitor.lag import NO_LAG, lag_of, moved
 from shared.autoscaling.errors import BadMessage
 from shared.autoscaling.learning.throughput import (
     known_throughput,
@@ -16,6 +15,7 @@ from shared.autoscaling.learning.throughput import (
     starting_minutes,
 )
 from shared.autoscaling.policy import Observation, Resource
+from shared.autoscaling.sources import Source
 from shared.autoscaling.state import ScalingState
 from shared.values.measurements import (
     CAPACITY_METRIC,
@@ -138,13 +138,14 @@ def _changes_only(samples: Samples) -> Samples:
     return tuple(kept)
 
 
-INSTANT = timedelta(microseconds=1)
+INSTANT, NO_LAG = timedelta(microseconds=1), timedelta(0)
 
 
 def observe(resource: Resource, state: ScalingState, capacity: int, now: datetime) -> Observation:
     """The observation that the policy sees at ``now``. Its windows hold only samples that are newer
     than the last confirmed change, and its histories all that are kept. Samples of a source that
-    lags are moved (see ``lag``), and those of a disabled entity left out (see ``received``)."""
+    lags, as Azure Monitor does, are moved so that the newest one is at ``now``, and those of a
+    disabled entity left out (see ``received``)."""
     kept, desired = state.histories, state.desired
     metrics: dict[str, Window] = {}
     histories: dict[str, Window] = {}
@@ -172,6 +173,22 @@ def observe(resource: Resource, state: ScalingState, capacity: int, now: datetim
         estimate,
         Window(working(resource, state)),
     )
+
+
+def lag_of(source: Source, history: Window, now: datetime) -> timedelta:
+    """The age of the newest sample, but at most the usual lag of the source: one that lags more
+    counts as missing."""
+    usual, newest = source.usual_lag_seconds, history.latest
+    if not usual or newest is None:
+        return NO_LAG
+    return min(max(now - newest.time, NO_LAG), span(usual))
+
+
+def moved(window: Window, lag: timedelta) -> Window:
+    """The samples, with ``lag`` added to their times."""
+    if not lag:
+        return window
+    return Window(tuple([MetricValue(s.time + lag, s.value, s.status) for s in window.samples]))
 
 
 def window_start(

@@ -10,8 +10,7 @@ from typing import Any
 from shared.autoscaling.declaring import CapacityTarget
 from shared.autoscaling.errors import CapacityRefused
 from shared.autoscaling.flows.metric_collector import sources_of
-from shared.autoscaling.flows.plan_readings import SPENT
-from shared.autoscaling.flows.reading import Answer, Undated, is_own, read_source
+from shared.autoscaling.flows.reading import SPENT, Answer, Undated, is_own, read_source
 from shared.autoscaling.plan_facts import PlanFacts, PlanReading
 from shared.autoscaling.policy import Resource
 from shared.autoscaling.ports import Permissions, StateStore

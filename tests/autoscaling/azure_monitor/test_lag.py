@@ -20,7 +20,7 @@ from shared.autoscaling import (
     MetricRules,
     Resource,
 )
-from shared.autoscaling.azure_monitor.lag import LAG_SECONDS_MAX
+from shared.autoscaling.azure_monitor.source import LAG_SECONDS_MAX
 from shared.autoscaling.deciding.decide import decide
 from shared.autoscaling.deciding.samples import MergeOutcome, kept_seconds, merge, observe
 from shared.autoscaling.flows import check_connections

@@ -12,7 +12,7 @@ from shared.autoscaling.declaring import CapacityTarget, Guards, Missing
 from shared.autoscaling.errors import CapacityPostponed
 from shared.autoscaling.flows import scaling_logic
 from shared.autoscaling.flows.metric_collector import Collection, collect
-from shared.autoscaling.flows.plan_readings import PlanReadings
+from shared.autoscaling.flows.reading import PlanReadings
 from shared.autoscaling.messages import decode_samples
 from shared.autoscaling.operating.conditions import conditions
 from shared.autoscaling.policy import Resource
