@@ -11,7 +11,7 @@ from itertools import chain
 from typing import Annotated, Any, Protocol, TypeVar
 
 from shared.autoscaling.declaring import (
-    CapacityTarget,
+    AppServicePlan,
     Cooldown,
     Goal,
     Guards,
@@ -338,7 +338,7 @@ class Resource:
     """A resource to scale: its target, its metrics, its policy and its limits."""
 
     name: Annotated[str, matching(NAME)]
-    target: CapacityTarget
+    target: AppServicePlan
     metrics: Mapping[str, Source]
     policy: PolicyFunction
     limits: Limits = Limits()
