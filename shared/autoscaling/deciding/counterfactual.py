@@ -152,7 +152,7 @@ def _first_varied(resource: Resource, state: ScalingState, decision: Decision, n
     for member in members(resource.policy):
         if said(member, "followed_metric") == name:
             return len(samples) - 1
-    lag = lag_of(resource.source(name), state.histories[name], decision.time)
+    lag = lag_of(resource.source(name), samples, decision.time)
     start = window_start(resource, state, decision.time, lag)
     return sum(1 for sample in samples if sample.time < start)
 

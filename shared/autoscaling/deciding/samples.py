@@ -74,11 +74,11 @@ def merge(
     if value.time < now - span(window_seconds):
         return Merged(state, MergeOutcome.STALE)
     start = now - span(history_seconds if history_seconds > window_seconds else window_seconds)
-    placed = with_capacity if name == CAPACITY_METRIC else with_sample
-    new = placed(state.histories.get(name, NO_SAMPLES), value, start)
-    if new is None:
+    samples = _sorted_in(samples_of(state, name), value)
+    if samples is None:
         return Merged(state, MergeOutcome.DUPLICATE)
-    return Merged(state.with_history(name, new), MergeOutcome.ACCEPTED)
+    kept = (_changes_since if name == CAPACITY_METRIC else since)(samples, start)
+    return Merged(state.with_history(name, Window(kept[-SAMPLES_KEPT_MAX:])), MergeOutcome.ACCEPTED)
 
 
 def _check(metric: Metric, now: datetime) -> None:
@@ -101,23 +101,6 @@ def _check(metric: Metric, now: datetime) -> None:
         )
 
 
-def with_sample(history: Window, value: MetricValue, start: datetime) -> Window | None:
-    """The samples since ``start``, including ``value``; None if its time is already present."""
-    samples = _sorted_in(history.samples, value)
-    return None if samples is None else Window(since(samples, start)[-SAMPLES_KEPT_MAX:])
-
-
-def with_capacity(history: Window, value: MetricValue, start: datetime) -> Window | None:
-    """Like ``with_sample``, but keeps only the first and the last of a run of equal capacities, and
-    the newest sample before ``start``, which states the capacity at that time."""
-    samples = _sorted_in(history.samples, value)
-    if samples is None:
-        return None
-    changes = _changes_only(samples)
-    first = max(bisect_right(changes, start, key=time_of) - 1, 0)
-    return Window(changes[first:][-SAMPLES_KEPT_MAX:])
-
-
 def _sorted_in(samples: Samples, value: MetricValue) -> Samples | None:
     """The samples with ``value``; None if its time is already present."""
     if not samples or value.time > samples[-1].time:
@@ -128,14 +111,16 @@ def _sorted_in(samples: Samples, value: MetricValue) -> Samples | None:
     return (*samples[:at], value, *samples[at:])
 
 
-def _changes_only(samples: Samples) -> Samples:
+def _changes_since(samples: Samples, start: datetime) -> Samples:
+    """The first and the last of each run of equal capacities, from the newest one before ``start``
+    on, which states the capacity at that time."""
     kept: list[MetricValue] = []
     for sample in samples:
         if len(kept) > 1 and kept[-1].value == sample.value == kept[-2].value:
             kept[-1] = sample
         else:
             kept.append(sample)
-    return tuple(kept)
+    return tuple(kept[max(bisect_right(kept, start, key=time_of) - 1, 0) :])
 
 
 INSTANT, NO_LAG = timedelta(microseconds=1), timedelta(0)
@@ -146,16 +131,14 @@ def observe(resource: Resource, state: ScalingState, capacity: int, now: datetim
     than the last confirmed change, and its histories all that are kept. Samples of a source that
     lags, as Azure Monitor does, are moved so that the newest one is at ``now``, and those of a
     disabled entity left out (see ``received``)."""
-    kept, desired = state.histories, state.desired
-    metrics: dict[str, Window] = {}
-    histories: dict[str, Window] = {}
+    desired, metrics, histories = state.desired, dict[str, Window](), dict[str, Window]()
     for name, source in resource.metrics.items():
-        window = _received(kept.get(name, NO_SAMPLES))
-        lag = lag_of(source, window, now)
-        recent = _from(window, window_start(resource, state, now, lag))
-        histories[name] = whole = moved(window, lag)
-        left_out = len(window.samples) - len(recent.samples)
-        metrics[name] = Window(whole.samples[left_out:]) if left_out else whole
+        samples = received(samples_of(state, name))
+        lag = lag_of(source, samples, now)
+        start = window_start(resource, state, now, lag)
+        if lag:
+            samples = tuple([MetricValue(s.time + lag, s.value, s.status) for s in samples])
+        histories[name], metrics[name] = Window(samples), Window(since(samples, start + lag))
     estimate = rate_estimate(resource.throughput, state.learned)
     return Observation(
         resource.name,
@@ -165,7 +148,7 @@ def observe(resource: Resource, state: ScalingState, capacity: int, now: datetim
         metrics,
         desired.changed_at if desired else None,
         histories,
-        kept.get(CAPACITY_METRIC, NO_SAMPLES),
+        state.histories.get(CAPACITY_METRIC, NO_SAMPLES),
         desired if desired and desired.pending else None,
         resource.goal,
         known_throughput(resource.throughput, state.learned, estimate),
@@ -175,20 +158,13 @@ def observe(resource: Resource, state: ScalingState, capacity: int, now: datetim
     )
 
 
-def lag_of(source: Source, history: Window, now: datetime) -> timedelta:
+def lag_of(source: Source, samples: Samples, now: datetime) -> timedelta:
     """The age of the newest sample, but at most the usual lag of the source: one that lags more
     counts as missing."""
-    usual, newest = source.usual_lag_seconds, history.latest
-    if not usual or newest is None:
+    usual = source.usual_lag_seconds
+    if not usual or not samples:
         return NO_LAG
-    return min(max(now - newest.time, NO_LAG), span(usual))
-
-
-def moved(window: Window, lag: timedelta) -> Window:
-    """The samples, with ``lag`` added to their times."""
-    if not lag:
-        return window
-    return Window(tuple([MetricValue(s.time + lag, s.value, s.status) for s in window.samples]))
+    return min(max(now - samples[-1].time, NO_LAG), span(usual))
 
 
 def window_start(
@@ -200,16 +176,6 @@ def window_start(
     if changed_at is not None and changed_at >= start:
         start = changed_at + INSTANT
     return start
-
-
-def _from(window: Window, start: datetime) -> Window:
-    samples = window.samples
-    return window if not samples or samples[0].time >= start else Window(since(samples, start))
-
-
-def _received(window: Window) -> Window:
-    samples = received(window.samples)
-    return window if samples is window.samples else Window(samples)
 
 
 def kept_seconds(resource: Resource, name: str) -> tuple[float, float]:
