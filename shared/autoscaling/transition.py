@@ -13,8 +13,6 @@ from shared.autoscaling.deciding.decide import Decision, decide, remember, withi
 from shared.autoscaling.deciding.guards import is_missing
 from shared.autoscaling.deciding.samples import (
     Merged,
-    MergeOutcome,
-    kept_seconds,
     merge,
     samples_of,
     working,
@@ -40,7 +38,6 @@ from shared.autoscaling.policy import Resource
 from shared.autoscaling.state import Learned, RateClaim, ScalingState, Stall
 from shared.values.measurements import (
     CAPACITY_METRIC,
-    HISTORY_SECONDS_MAX,
     Metric,
     received,
     span,
@@ -80,17 +77,9 @@ def advance(
     decision only while every other metric is missing. With ``decides=False``, the samples are only
     merged, because another version of the rules is in force.
     """
-    new = state = as_of(state, now)
-    refused = list[BadMessage]()
-    by_outcome: dict[MergeOutcome, list[Metric]] = {outcome: [] for outcome in MergeOutcome}
-    for metric in metrics:
-        try:
-            merging = merged(resource, new, metric, now, decides=decides)
-            new = merging.state
-            by_outcome[merging.outcome].append(metric)
-        except BadMessage as error:
-            refused.append(error)
-    accepted = by_outcome[MergeOutcome.ACCEPTED]
+    state = as_of(state, now)
+    found = merged(resource, state, metrics, now, decides=decides)
+    new, accepted = found.state, found.accepted
     if decides and any(metric.name == resource.throughput.counted_metric for metric in accepted):
         new = _learned(resource, new, now)
     confirmed, decided_on, decision, newest = new.desired is not state.desired, None, None, None
@@ -103,23 +92,29 @@ def advance(
         confirmed,
         decided_on,
         decided_by=newest,
-        accepted=tuple(accepted),
-        duplicates=len(by_outcome[MergeOutcome.DUPLICATE]),
-        stale=tuple(by_outcome[MergeOutcome.STALE]),
-        refused=tuple(refused),
+        accepted=accepted,
+        duplicates=found.duplicates,
+        stale=found.stale,
+        refused=tuple([error for _, error in found.refused]),
     )
 
 
 def merged(
-    resource: Resource, state: ScalingState, metric: Metric, now: datetime, *, decides: bool = True
+    resource: Resource,
+    state: ScalingState,
+    metrics: Iterable[Metric],
+    now: datetime,
+    *,
+    decides: bool = True,
 ) -> Merged:
-    """The state with the sample merged, before any decision. Raises BadMessage. A copy that does
-    not decide keeps samples as long as any rules may need them."""
-    kept = kept_seconds(resource, metric.name) if decides else (HISTORY_SECONDS_MAX,) * 2
-    new = merge(state, metric, now, *kept)
-    if new.outcome is MergeOutcome.ACCEPTED and metric.name == CAPACITY_METRIC:
-        return Merged(confirm_if_observed(new.state, metric.value), new.outcome)
-    return new
+    """The state with the samples merged, and a pending action confirmed that they show to be done,
+    before any decision."""
+    found = merge(resource, state, metrics, now, decides=decides)
+    new = found.state
+    for metric in found.accepted:
+        if metric.name == CAPACITY_METRIC:
+            new = confirm_if_observed(new, metric.value)
+    return found if new is found.state else replace(found, state=new)
 
 
 def _decides(resource: Resource, state: ScalingState, metric: Metric, now: datetime) -> bool:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from enum import StrEnum
 
 from shared.autoscaling.errors import BadMessage
 from shared.autoscaling.learning.throughput import (
@@ -20,6 +20,7 @@ from shared.autoscaling.state import ScalingState
 from shared.values.measurements import (
     CAPACITY_METRIC,
     CAPACITY_SANE_MAX,
+    HISTORY_SECONDS_MAX,
     MEASURE_MAX,
     NO_SAMPLES,
     Metric,
@@ -39,46 +40,52 @@ FUTURE_TOLERANCE_SECONDS = 60
 """The clocks of two services may differ. A sample further in the future is a sender's error."""
 
 
-class MergeOutcome(StrEnum):
-    """Whether a sample changed the state: only an accepted one does."""
-
-    ACCEPTED = "accepted"
-    DUPLICATE = "duplicate"
-    STALE = "stale"
-
-
 @dataclass(frozen=True, slots=True)
 class Merged:
-    """The state after a sample, and whether the sample was accepted."""
+    """The state after the samples of a message, and what became of each sample. A duplicate has the
+    time of a known one, and a stale one is too old. Refused ones are invalid."""
 
     state: ScalingState
-    outcome: MergeOutcome
+    accepted: tuple[Metric, ...]
+    duplicates: int
+    stale: tuple[Metric, ...]
+    refused: tuple[tuple[Metric, BadMessage], ...]
 
 
 def merge(
+    resource: Resource,
     state: ScalingState,
-    metric: Metric,
+    metrics: Iterable[Metric],
     now: datetime,
-    window_seconds: float,
-    history_seconds: float = 0,
+    *,
+    decides: bool = True,
 ) -> Merged:
-    """Add a sample to the state. At most SAMPLES_KEPT_MAX samples are kept, for ``window_seconds``
-    or ``history_seconds``, whichever is longer.
-
-    A late sample is inserted in order of time. It is a duplicate if the state has a sample of the
-    same time, and stale if it is older than ``window_seconds``; neither changes the state. Raises
-    BadMessage if the value is not a valid measurement or the time lies in the future.
-    """
-    _check(metric, now)
-    value, name = metric.value, metric.name
-    if value.time < now - span(window_seconds):
-        return Merged(state, MergeOutcome.STALE)
-    start = now - span(history_seconds if history_seconds > window_seconds else window_seconds)
-    samples = _sorted_in(samples_of(state, name), value)
-    if samples is None:
-        return Merged(state, MergeOutcome.DUPLICATE)
-    kept = (_changes_since if name == CAPACITY_METRIC else since)(samples, start)
-    return Merged(state.with_history(name, Window(kept[-SAMPLES_KEPT_MAX:])), MergeOutcome.ACCEPTED)
+    """Add the samples to the state, each in order of time. Only an accepted one changes it. At most
+    SAMPLES_KEPT_MAX samples of a metric are kept. A copy of the app that does not decide keeps them
+    as long as any rules may need them."""
+    histories, duplicates = dict(state.histories), 0
+    accepted, stale, refused = list[Metric](), list[Metric](), list[tuple[Metric, BadMessage]]()
+    for metric in metrics:
+        name, value = metric.name, metric.value
+        try:
+            _check(metric, now)
+        except BadMessage as error:
+            refused.append((metric, error))
+            continue
+        age_max, kept_max = kept_seconds(resource, name) if decides else (HISTORY_SECONDS_MAX,) * 2
+        if value.time < now - span(age_max):
+            stale.append(metric)
+            continue
+        samples = _sorted_in(histories.get(name, NO_SAMPLES).samples, value)
+        if samples is None:
+            duplicates += 1
+            continue
+        kept_since = _changes_since if name == CAPACITY_METRIC else since
+        kept = kept_since(samples, now - span(kept_max))
+        histories[name] = Window(kept[-SAMPLES_KEPT_MAX:])
+        accepted.append(metric)
+    new = replace(state, histories=histories) if accepted else state
+    return Merged(new, tuple(accepted), duplicates, tuple(stale), tuple(refused))
 
 
 def _check(metric: Metric, now: datetime) -> None:
