@@ -17,7 +17,6 @@ from shared.autoscaling.deciding.samples import (
     samples_of,
     working,
 )
-from shared.autoscaling.errors import BadMessage
 from shared.autoscaling.learning.backlog_rate import INTERVAL, resumed, with_backlog
 from shared.autoscaling.learning.backlogs import (
     age_minutes,
@@ -46,9 +45,10 @@ from shared.values.measurements import (
 
 @dataclass(frozen=True, slots=True)
 class Transition:
-    """The state after the samples of a message, their decision, and the outcome of each sample."""
+    """The state after the samples of a message, and their decision."""
 
     state: ScalingState
+    merged: Merged
     decision: Decision | None = None
     confirmed: bool = False
     """True if a sample confirmed a pending action."""
@@ -56,10 +56,6 @@ class Transition:
     """The state on which the decision is based."""
     decided_by: Metric | None = None
     """The newest of the samples that led to the decision."""
-    accepted: tuple[Metric, ...] = ()
-    duplicates: int = 0
-    stale: tuple[Metric, ...] = ()
-    refused: tuple[BadMessage, ...] = ()
 
 
 def advance(
@@ -86,17 +82,7 @@ def advance(
     if deciding := [each for each in accepted if decides and _decides(resource, new, each, now)]:
         decided_on, new, decision = _decided(resource, new, now)
         newest = max(deciding, key=lambda metric: metric.value.time)
-    return Transition(
-        new,
-        decision,
-        confirmed,
-        decided_on,
-        decided_by=newest,
-        accepted=accepted,
-        duplicates=found.duplicates,
-        stale=found.stale,
-        refused=tuple([error for _, error in found.refused]),
-    )
+    return Transition(new, found, decision, confirmed, decided_on, newest)
 
 
 def merged(

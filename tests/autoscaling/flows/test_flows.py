@@ -322,15 +322,15 @@ def test_many_samples_together_are_kept_and_confirm_like_single_ones(
 ) -> None:
     start = ScalingState(desired=pending)
     together = advance(COUNTED, start, metrics, NOW)
-    state, accepted, refused = start, list[Metric](), list[BadMessage]()
+    state, accepted, refused = start, list[Metric](), list[tuple[Metric, BadMessage]]()
     for each in metrics:
         alone = advance(COUNTED, state, [each], NOW)
         state = alone.state
-        accepted += alone.accepted
-        refused += alone.refused
+        accepted += alone.merged.accepted
+        refused += alone.merged.refused
     assert (together.state.histories, together.state.desired) == (state.histories, state.desired)
-    assert together.accepted == tuple(accepted)
-    assert list(map(str, together.refused)) == list(map(str, refused))
+    assert together.merged.accepted == tuple(accepted)
+    assert list(map(str, together.merged.refused)) == list(map(str, refused))
 
 
 # --- scaler and reconciler ---

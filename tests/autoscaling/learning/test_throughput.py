@@ -229,7 +229,7 @@ def test_a_count_teaches_and_decides_nothing() -> None:
 def test_a_count_may_be_older_than_the_window() -> None:
     late = [metric(120, 1200, name="finished"), metric(120, 1200)]
     step = advance(COUNTING, state(), late, NOW)
-    assert (step.accepted, step.stale) == ((late[0],), (late[1],))
+    assert (step.merged.accepted, step.merged.stale) == ((late[0],), (late[1],))
 
 
 def test_a_count_that_never_comes_is_no_missing_data() -> None:
