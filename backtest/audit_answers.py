@@ -30,7 +30,7 @@ from backtest.rules_file import Rules
 from backtest.study import RULES, Study, no_verdict, unjudged
 from shared.autoscaling import AppServicePlan, AzureMonitorMetric, Cooldown, Limits, Resource
 from shared.autoscaling.acting.actions import ActionTiming
-from shared.autoscaling.azure_monitor.lag import LAG_SECONDS_MAX
+from shared.autoscaling.azure_monitor.source import LAG_SECONDS_MAX
 from shared.autoscaling.sources import ServiceBusQueue, ServiceBusSubscription, Source
 
 PAID, OLD, OWN, BEST = "paid", "built-in", "own", "best"

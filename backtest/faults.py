@@ -26,7 +26,7 @@ from backtest.workload import Workload
 from shared.autoscaling import Mode
 from shared.autoscaling.acting.actions import reason_to_ignore
 from shared.autoscaling.deciding.decide import Decision, LogEntry
-from shared.autoscaling.declaring import CapacityTarget
+from shared.autoscaling.declaring import AppServicePlan
 from shared.autoscaling.errors import CapacityDelayed, CapacityRefused, StateConflict
 from shared.autoscaling.flows.reconciler import Reconciler
 from shared.autoscaling.flows.scaler import Scaler
@@ -340,14 +340,14 @@ class PlanControl:
         self._read = read
         self._change = change
 
-    async def read(self, _: CapacityTarget, /) -> PlanReading:
+    async def read(self, _: AppServicePlan, /) -> PlanReading:
         return self._read()
 
     describe = read
 
     async def change(
         self,
-        _: CapacityTarget,
+        _: AppServicePlan,
         /,
         capacity: int,
         read: PlanReading,  # noqa: ARG002  the port has it

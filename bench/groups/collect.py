@@ -13,8 +13,7 @@ from bench.repeats import medians
 from bench.service_bus_process import service_bus, sources
 from local.twins.autoscaling import MemoryReader
 from shared.autoscaling import AppServicePlan, Resource, Threshold
-from shared.autoscaling.azure_monitor.together import PlatformMetrics
-from shared.autoscaling.declaring import CapacityTarget
+from shared.autoscaling.azure_monitor.source import PlatformMetrics
 from shared.autoscaling.flows import metric_collector
 from shared.autoscaling.plan_facts import PlanReading
 from shared.autoscaling.services.clients import AzureReader
@@ -100,7 +99,7 @@ class Pauses:
 
     describe = read
 
-    async def change(self, target: CapacityTarget, capacity: int, read: PlanReading) -> None:
+    async def change(self, target: AppServicePlan, capacity: int, read: PlanReading) -> None:
         raise NotImplementedError
 
     async def close(self) -> None: ...

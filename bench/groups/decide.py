@@ -78,7 +78,7 @@ def _merge_and_decision() -> Callable[[], object]:
     newest = Metric(RESOURCE.name, "backlog", MetricValue(NOW, VALUES[-1]))
 
     def run() -> object:
-        merged = merge(before, newest, NOW, RESOURCE.window_seconds)
+        merged = merge(RESOURCE, before, [newest], NOW)
         return decide(RESOURCE, merged.state, NOW)
 
     return run

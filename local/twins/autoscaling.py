@@ -12,11 +12,10 @@ from datetime import datetime
 from itertools import count
 from typing import Any
 
-from shared.autoscaling.azure_monitor.source import AzureMonitorMetric
-from shared.autoscaling.azure_monitor.together import PlatformMetrics, Together
+from shared.autoscaling.azure_monitor.source import AzureMonitorMetric, PlatformMetrics, Together
 from shared.autoscaling.deciding.decide import EntryKind, LogEntry, quarter_of
 from shared.autoscaling.deciding.stretches import Stretch, extended
-from shared.autoscaling.declaring import AppServicePlan, CapacityTarget
+from shared.autoscaling.declaring import AppServicePlan
 from shared.autoscaling.errors import CapacityRefused, ReadFailed, StateConflict
 from shared.autoscaling.plan_facts import PlanReading
 from shared.autoscaling.ports import CapacityControl, Snapshot, Wrote, wrote_nothing
@@ -203,17 +202,17 @@ class MemoryCapacityControl:
         self.capacities = dict(capacities)
         self.changes: list[tuple[str, int]] = []
 
-    async def read(self, target: CapacityTarget) -> PlanReading:
+    async def read(self, target: AppServicePlan) -> PlanReading:
         self._check(target)
         return PlanReading(self._clock(), float(self.capacities[target.name]))
 
-    async def describe(self, target: CapacityTarget) -> MetricValue:
+    async def describe(self, target: AppServicePlan) -> MetricValue:
         read = await self.read(target)
         return MetricValue(read.time, read.value)
 
     async def change(
         self,
-        target: CapacityTarget,
+        target: AppServicePlan,
         capacity: int,
         read: PlanReading,  # noqa: ARG002  the port has it
     ) -> int | None:
@@ -228,7 +227,7 @@ class MemoryCapacityControl:
 
     async def close(self) -> None: ...
 
-    def _check(self, target: CapacityTarget) -> None:
+    def _check(self, target: AppServicePlan) -> None:
         if target.name not in self.capacities:
             raise CapacityRefused(f"plan {target.name} does not exist")
 

@@ -12,8 +12,7 @@ from shared.autoscaling.azure_monitor.queries import (
     queried_span,
     take,
 )
-from shared.autoscaling.azure_monitor.source import AzureMonitorMetric
-from shared.autoscaling.azure_monitor.together import PlatformReading
+from shared.autoscaling.azure_monitor.source import AzureMonitorMetric, PlatformReading
 from shared.autoscaling.errors import ReadFailed
 from shared.autoscaling.sources import Source
 

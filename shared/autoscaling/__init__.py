@@ -16,16 +16,17 @@ from shared.autoscaling.declaring import (
     RateLimit,
     Throughput,
 )
-from shared.autoscaling.policies.backlog_target import BacklogTarget
-from shared.autoscaling.policies.capacity_thresholds import CapacityThresholds
-from shared.autoscaling.policies.combine import all_of, any_of, fallback, highest
-from shared.autoscaling.policies.conditional import (
+from shared.autoscaling.policies.combine import (
     Condition,
+    all_of,
+    any_of,
     every,
+    fallback,
+    highest,
     scale_in_only_if,
     scale_out_only_if,
 )
-from shared.autoscaling.policies.metric_rules import MetricRule, MetricRules
+from shared.autoscaling.policies.per_instance import BacklogTarget, TargetTracking, ValuePerInstance
 from shared.autoscaling.policies.queue_age import QueueAge
 from shared.autoscaling.policies.schedule import (
     WEEKEND,
@@ -36,9 +37,12 @@ from shared.autoscaling.policies.schedule import (
     ScheduleEntry,
 )
 from shared.autoscaling.policies.seasonal_floor import SeasonalFloor
-from shared.autoscaling.policies.target_tracking import TargetTracking
-from shared.autoscaling.policies.threshold import Threshold
-from shared.autoscaling.policies.value_per_instance import ValuePerInstance
+from shared.autoscaling.policies.thresholds import (
+    CapacityThresholds,
+    MetricRule,
+    MetricRules,
+    Threshold,
+)
 from shared.autoscaling.policy import Observation, Policy, PolicyFunction, Recommendation, Resource
 from shared.autoscaling.sources import (
     HttpJson,

@@ -35,9 +35,6 @@ class AppServicePlan:
     name: Annotated[str, _part_of_an_id]
 
 
-CapacityTarget = AppServicePlan
-
-
 class Mode(StrEnum):
     """What the app does for a resource."""
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from typing import Any
 
 from shared.autoscaling.declaring import PLAN_CAPACITY_MAX, Limits
 from shared.values.measurements import CAPACITY_SANE_MAX, MetricValue
+from shared.values.row_values import value_of
 from shared.values.text import quoted
 
 
@@ -78,11 +79,10 @@ def of_fields(given: object) -> PlanFacts:
     """The facts of a JSON object or a row. Unknown fields are ignored. Raises ValueError."""
     if not isinstance(given, Mapping):
         raise ValueError(f"{quoted(given)} must be a JSON object")
-    known = {each.name: given.get(each.name, each.default) for each in fields(PlanFacts)}
-    for each in fields(PlanFacts):
-        if type(known[each.name]) is not type(each.default):
-            raise ValueError(f"{each.name} must be a {type(each.default).__name__}")
-    facts = PlanFacts(**known)
+    try:
+        facts = value_of(PlanFacts, given)
+    except TypeError as error:
+        raise ValueError(str(error)) from error
     if not 1 <= facts.minimum <= facts.maximum <= CAPACITY_SANE_MAX:
         raise ValueError(f"{facts.minimum} to {facts.maximum} instances is no range of capacities")
     return facts

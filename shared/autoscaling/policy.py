@@ -6,11 +6,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from datetime import datetime
 from enum import StrEnum
+from functools import cached_property
 from itertools import chain
 from typing import Annotated, Any, Protocol, TypeVar
 
 from shared.autoscaling.declaring import (
-    CapacityTarget,
+    AppServicePlan,
     Cooldown,
     Goal,
     Guards,
@@ -332,12 +333,12 @@ def distinct(names: Iterable[Iterable[str] | None]) -> tuple[str, ...] | None:
     return tuple(dict.fromkeys(chain.from_iterable(some or () for some in known)))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Resource:
     """A resource to scale: its target, its metrics, its policy and its limits."""
 
     name: Annotated[str, matching(NAME)]
-    target: CapacityTarget
+    target: AppServicePlan
     metrics: Mapping[str, Source]
     policy: PolicyFunction
     limits: Limits = Limits()
@@ -355,11 +356,22 @@ class Resource:
         """The source of a metric; one that says nothing if the metric is not declared."""
         return self.metrics.get(name or "", NO_SOURCE)
 
-    @property
+    @cached_property
     def kept_history_seconds(self) -> float:
         """How long samples are kept: as long as this, the window or the policy needs them."""
         needed = said(self.policy, "history_seconds") or 0
         return max(self.history_seconds, self.window_seconds, needed)
+
+    @cached_property
+    def backlog_metric(self) -> str | None:
+        """The backlog from which the rate is learned; None unless there is exactly one. It is the
+        ``backlog_metric`` of the policies, or else the one that they read, or else that of the
+        resource."""
+        backlogs = [said(member, "backlog_metric") for member in members(self.policy)]
+        named = tuple(name for name in backlogs if name is not None)
+        candidates = named or named_metrics(self.policy) or tuple(self.metrics)
+        names = {name for name in candidates if self.source(name).counts_backlog}
+        return names.pop() if len(names) == 1 else None
 
 
 def ask(policy: PolicyFunction, seen: Observation) -> Recommendation:

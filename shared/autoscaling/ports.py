@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 from shared.autoscaling.deciding.decide import LogEntry
 from shared.autoscaling.deciding.stretches import Stretch
-from shared.autoscaling.declaring import CapacityTarget
+from shared.autoscaling.declaring import AppServicePlan
 from shared.autoscaling.plan_facts import PlanReading
 from shared.autoscaling.state import Override, ScalingState
 from shared.values.measurements import MetricValue
@@ -110,17 +110,17 @@ class QueueSender(Protocol):
 
 
 class CapacityControl(Protocol):
-    async def read(self, target: CapacityTarget, /) -> PlanReading:
+    async def read(self, target: AppServicePlan, /) -> PlanReading:
         """The capacity that the target has. Raises CapacityRefused if the target does not exist or
         the identity may not read it, and CapacityDelayed if it cannot be read now."""
         ...
 
-    async def describe(self, target: CapacityTarget, /) -> MetricValue:
+    async def describe(self, target: AppServicePlan, /) -> MetricValue:
         """The same, with what else scales the target, as PlanFacts."""
         ...
 
     async def change(
-        self, target: CapacityTarget, /, capacity: int, read: PlanReading
+        self, target: AppServicePlan, /, capacity: int, read: PlanReading
     ) -> int | None:
         """Set the capacity of the target, which was ``read`` just before. Returns the capacity that
         it has afterwards; None if the change is still under way. Raises CapacityRefused if nothing
@@ -133,7 +133,7 @@ class CapacityControl(Protocol):
 class Permissions(Protocol):
     """Reads which permissions the app's identity has."""
 
-    async def lacking(self, target: CapacityTarget) -> Sequence[str]:
+    async def lacking(self, target: AppServicePlan) -> Sequence[str]:
         """The permissions for scaling the target that the identity lacks."""
         ...
 
@@ -141,7 +141,7 @@ class Permissions(Protocol):
         """Those for scaling a plan of this App Service Environment that it lacks on it."""
         ...
 
-    async def may_list(self, target: CapacityTarget, /) -> bool:
+    async def may_list(self, target: AppServicePlan, /) -> bool:
         """True if it may list the plans of the resource group of the target."""
         ...
 

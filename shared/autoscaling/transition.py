@@ -13,17 +13,13 @@ from shared.autoscaling.deciding.decide import Decision, decide, remember, withi
 from shared.autoscaling.deciding.guards import is_missing
 from shared.autoscaling.deciding.samples import (
     Merged,
-    MergeOutcome,
-    kept_seconds,
     merge,
     samples_of,
     working,
 )
-from shared.autoscaling.errors import BadMessage
 from shared.autoscaling.learning.backlog_rate import INTERVAL, resumed, with_backlog
 from shared.autoscaling.learning.backlogs import (
     age_minutes,
-    backlog_name,
     fall_limit,
     stalls,
     unfallen,
@@ -41,7 +37,6 @@ from shared.autoscaling.policy import Resource
 from shared.autoscaling.state import Learned, RateClaim, ScalingState, Stall
 from shared.values.measurements import (
     CAPACITY_METRIC,
-    HISTORY_SECONDS_MAX,
     Metric,
     received,
     span,
@@ -50,9 +45,10 @@ from shared.values.measurements import (
 
 @dataclass(frozen=True, slots=True)
 class Transition:
-    """The state after the samples of a message, their decision, and the outcome of each sample."""
+    """The state after the samples of a message, and their decision."""
 
     state: ScalingState
+    merged: Merged
     decision: Decision | None = None
     confirmed: bool = False
     """True if a sample confirmed a pending action."""
@@ -60,10 +56,6 @@ class Transition:
     """The state on which the decision is based."""
     decided_by: Metric | None = None
     """The newest of the samples that led to the decision."""
-    accepted: tuple[Metric, ...] = ()
-    duplicates: int = 0
-    stale: tuple[Metric, ...] = ()
-    refused: tuple[BadMessage, ...] = ()
 
 
 def advance(
@@ -81,46 +73,34 @@ def advance(
     decision only while every other metric is missing. With ``decides=False``, the samples are only
     merged, because another version of the rules is in force.
     """
-    new = state = as_of(state, now)
-    refused = list[BadMessage]()
-    by_outcome: dict[MergeOutcome, list[Metric]] = {outcome: [] for outcome in MergeOutcome}
-    for metric in metrics:
-        try:
-            merging = merged(resource, new, metric, now, decides=decides)
-            new = merging.state
-            by_outcome[merging.outcome].append(metric)
-        except BadMessage as error:
-            refused.append(error)
-    accepted = by_outcome[MergeOutcome.ACCEPTED]
+    state = as_of(state, now)
+    found = merged(resource, state, metrics, now, decides=decides)
+    new, accepted = found.state, found.accepted
     if decides and any(metric.name == resource.throughput.counted_metric for metric in accepted):
         new = _learned(resource, new, now)
     confirmed, decided_on, decision, newest = new.desired is not state.desired, None, None, None
     if deciding := [each for each in accepted if decides and _decides(resource, new, each, now)]:
         decided_on, new, decision = _decided(resource, new, now)
         newest = max(deciding, key=lambda metric: metric.value.time)
-    return Transition(
-        new,
-        decision,
-        confirmed,
-        decided_on,
-        decided_by=newest,
-        accepted=tuple(accepted),
-        duplicates=len(by_outcome[MergeOutcome.DUPLICATE]),
-        stale=tuple(by_outcome[MergeOutcome.STALE]),
-        refused=tuple(refused),
-    )
+    return Transition(new, found, decision, confirmed, decided_on, newest)
 
 
 def merged(
-    resource: Resource, state: ScalingState, metric: Metric, now: datetime, *, decides: bool = True
+    resource: Resource,
+    state: ScalingState,
+    metrics: Iterable[Metric],
+    now: datetime,
+    *,
+    decides: bool = True,
 ) -> Merged:
-    """The state with the sample merged, before any decision. Raises BadMessage. A copy that does
-    not decide keeps samples as long as any rules may need them."""
-    kept = kept_seconds(resource, metric.name) if decides else (HISTORY_SECONDS_MAX,) * 2
-    new = merge(state, metric, now, *kept)
-    if new.outcome is MergeOutcome.ACCEPTED and metric.name == CAPACITY_METRIC:
-        return Merged(confirm_if_observed(new.state, metric.value), new.outcome)
-    return new
+    """The state with the samples merged, and a pending action confirmed that they show to be done,
+    before any decision."""
+    found = merge(resource, state, metrics, now, decides=decides)
+    new = found.state
+    for metric in found.accepted:
+        if metric.name == CAPACITY_METRIC:
+            new = confirm_if_observed(new, metric.value)
+    return found if new is found.state else replace(found, state=new)
 
 
 def _decides(resource: Resource, state: ScalingState, metric: Metric, now: datetime) -> bool:
@@ -154,14 +134,15 @@ def _learned_from_backlog(
     """The state after learning from the samples of the backlog since the last call: not from a
     backlog that has not fallen for long, because the instances may not work, nor from that of a
     disabled entity."""
-    name, known = backlog_name(resource) or "", state.learned.trend
-    backlog, capacities = received(samples_of(state, name)), samples_of(state, CAPACITY_METRIC)
-    if not backlog or not capacities:
+    name, known = resource.backlog_metric or "", state.learned.trend
+    samples, capacities = samples_of(state, name), samples_of(state, CAPACITY_METRIC)
+    if not samples or samples[-1].status or not capacities:
         return state
     claim = _claim(resource, state.learned)
-    is_over = known.until is None or backlog[-1].time >= known.until + INTERVAL
+    is_over = known.until is None or samples[-1].time >= known.until + INTERVAL
     if not is_over and claim == state.learned.claim:
         return state
+    backlog = received(samples)
     if any(each.stall.metric == name for each in unfallen(resource, state, stalled)):
         trend = resumed(known, backlog[-1].time)
     else:
@@ -187,15 +168,17 @@ def _learned(resource: Resource, state: ScalingState, now: datetime) -> ScalingS
     """The state after learning from the counts of items since the last call."""
     throughput, known = resource.throughput, state.learned.work
     name = throughput.counted_metric or ""
-    series = resource.source(name).series
+    samples, series = samples_of(state, name), resource.source(name).series
+    if not samples or (known.until is not None and samples[-1].time <= known.until):
+        return state
     counted = Counted(
-        samples_of(state, name),
+        samples,
         throughput.completed_metric is None,
         series.interval if series else None,
         fall_limit(resource, state),
         start_up_minutes(throughput, state.learned),
     )
-    backlog = received(samples_of(state, backlog_name(resource) or ""))
+    backlog = received(samples_of(state, resource.backlog_metric or ""))
     work = with_counted(known, counted, backlog, samples_of(state, CAPACITY_METRIC))
     if work is known:
         return state

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from datetime import timedelta
+from functools import lru_cache
 
 _UNITS = "([0-9]{1,6})"
 SHORT_PATTERN = rf"^(?:{_UNITS}d)?(?:{_UNITS}h)?(?:{_UNITS}m)?(?:{_UNITS}s)?$"
@@ -20,8 +21,10 @@ def short(text: str) -> timedelta:
     return _read(_SHORT, text, "duration such as 90m, 2h or 1d12h")
 
 
+@lru_cache
 def iso(text: str) -> timedelta:
-    """ISO 8601 without years, months and weeks, as Azure Resource Manager writes it: ``PT5M``."""
+    """ISO 8601 without years, months and weeks, as Azure Resource Manager writes it: ``PT5M``.
+    Cached because each sample needs the interval of its source."""
     return _read(_ISO, text, "duration such as PT10M")
 
 

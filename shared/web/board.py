@@ -19,7 +19,7 @@ from shared.autoscaling.errors import StateUnreadable
 from shared.autoscaling.flows import override as control
 from shared.autoscaling.flows import status
 from shared.autoscaling.flows.common import find
-from shared.autoscaling.learning.backlogs import age_minutes, backlog_name
+from shared.autoscaling.learning.backlogs import age_minutes
 from shared.autoscaling.operating import presenting
 from shared.autoscaling.operating.conditions import DEPLOY, conditions, state_unreadable
 from shared.autoscaling.operating.overrides import Change, duration
@@ -312,7 +312,7 @@ async def overview(board: Board, resource: Resource) -> Shown:
         return Shown({"error": str(error)}, [state_unreadable(resource.name, str(error))])
     found = conditions(resource, snapshot, board.at_maximum_minutes)
     told = presenting.status(resource, snapshot, found, board.price)
-    load, decided = backlog_name(resource) or next(iter(resource.metrics), ""), snapshot.decided
+    load, decided = resource.backlog_metric or next(iter(resource.metrics), ""), snapshot.decided
     content = {
         "snapshot": snapshot,
         "status": told,

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from functools import cached_property, partial
 
 from shared.autoscaling.acting.actions import ActionTiming
-from shared.autoscaling.azure_monitor.together import PlatformMetrics
+from shared.autoscaling.azure_monitor.source import PlatformMetrics
 from shared.autoscaling.deciding.decide import LogEntry
 from shared.autoscaling.flows.message_counts import MessageCounts
-from shared.autoscaling.flows.plan_readings import PlanReadings
 from shared.autoscaling.flows.poison import SAMPLES_QUEUE
+from shared.autoscaling.flows.reading import PlanReadings
 from shared.autoscaling.learning.counts import namespace_ids
 from shared.autoscaling.operating.metering import measured
 from shared.autoscaling.ports import (

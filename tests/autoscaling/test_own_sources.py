@@ -37,7 +37,6 @@ from shared.autoscaling.flows import metric_collector
 from shared.autoscaling.flows.check_connections import check_all
 from shared.autoscaling.flows.metric_collector import Collection
 from shared.autoscaling.flows.reading import OwnReads, read_source
-from shared.autoscaling.learning.backlogs import backlog_name
 from shared.autoscaling.operating.first_hour import first_hour
 from shared.autoscaling.operating.presenting import _source as shown
 from shared.autoscaling.services.clients import AzureReader
@@ -123,7 +122,7 @@ async def test_the_source_of_the_page_is_read_from_a_web_server_by_the_collector
     ]
     checks = await check_all([declared], services, AsyncNothing(), AsyncNothing(), 5)
     assert [c["told"] for c in checks if c["what"] == "metric open_jobs"] == ["reads 12"]
-    assert backlog_name(declared) == "open_jobs"
+    assert declared.backlog_metric == "open_jobs"
     assert "Azure Monitor has no such counts of OpenJobs" in first_hour(declared)
     assert decision_for(declared, {"open_jobs": [20] * 5}, capacity=2).desired == 3
     assert shown(source) == f"OpenJobs {server.url}/state"

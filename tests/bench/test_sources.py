@@ -10,7 +10,7 @@ from backtest.autoscale_setting import STATISTICS, UNITS
 from bench.groups.sources import resources
 from bench.imported_settings import SETTINGS, imported
 from bench.returning import DELAYS_MINUTES, may_lag, replay
-from shared.autoscaling.azure_monitor import lag
+from shared.autoscaling.azure_monitor import source
 
 ALL = resources()
 LAGGING = [name for name, resource in ALL.items() if may_lag(resource)]
@@ -40,7 +40,7 @@ def test_the_capacity_comes_back_with_streamed_metrics_too() -> None:
 def test_without_the_known_lag_late_metrics_never_let_the_capacity_back_in(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(lag, "LAG_SECONDS_MAX", 0.0)
+    monkeypatch.setattr(source, "LAG_SECONDS_MAX", 0.0)
     course = replay(imported("short_window"), 10)
     assert not course.returned
 

@@ -25,7 +25,7 @@ from local.twins.autoscaling import (
 )
 from shared.autoscaling import ServiceBusSubscription, TargetTracking, Threshold
 from shared.autoscaling.deciding.decide import EntryKind
-from shared.autoscaling.declaring import CapacityTarget
+from shared.autoscaling.declaring import AppServicePlan
 from shared.autoscaling.flows.poison import UNATTRIBUTED
 from shared.autoscaling.flows.scaling_logic import process_message
 from shared.autoscaling.messages import Samples, decode_action, decode_samples, encode_action
@@ -122,11 +122,11 @@ async def test_requests_are_urgent_while_an_order_is_carried_out_and_routine_aft
     urgencies, read, change = list[float](), app.control.read, app.control.change
     limit = app.module.settings.source_timeout_seconds
 
-    async def noted(target: CapacityTarget) -> PlanReading:
+    async def noted(target: AppServicePlan) -> PlanReading:
         urgencies.append(urgent_seconds.get())
         return await read(target)
 
-    async def accepted(target: CapacityTarget, capacity: int, read: PlanReading) -> None:
+    async def accepted(target: AppServicePlan, capacity: int, read: PlanReading) -> None:
         urgencies.append(urgent_seconds.get())
         await change(target, capacity, read)
 
@@ -166,14 +166,14 @@ async def test_messages_that_wait_for_plans_leave_room_for_others(
     app: App, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     [_] = [action for _ in range(5) for action in await app.tick()]
-    bodies, reads = list[str](), list[CapacityTarget]()
+    bodies, reads = list[str](), list[AppServicePlan]()
     for _ in range(12):
         app.now += timedelta(seconds=15)
         await app.call("metric_collector", Mock(spec=func.TimerRequest))
         bodies += taken(app.metrics)
     answers, read = asyncio.Event(), app.control.read
 
-    async def slow(target: CapacityTarget) -> PlanReading:
+    async def slow(target: AppServicePlan) -> PlanReading:
         reads.append(target)
         await answers.wait()
         return await read(target)

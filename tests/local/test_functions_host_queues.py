@@ -22,7 +22,7 @@ from local.functions_host.queue_listener import QueueListener
 from local.functions_host.worker_deaths import APART_MAX, WorkerDeaths
 from local.twins.autoscaling import MemoryCapacityControl, MemoryStateStore
 from shared.autoscaling.acting.actions import action_of
-from shared.autoscaling.declaring import CapacityTarget
+from shared.autoscaling.declaring import AppServicePlan
 from shared.autoscaling.flows.poison import UNATTRIBUTED
 from shared.autoscaling.messages import encode_action
 from shared.autoscaling.plan_facts import PlanReading
@@ -115,7 +115,7 @@ class DiesAfterTheChange(MemoryCapacityControl):
 
     changed = False
 
-    async def change(self, target: CapacityTarget, capacity: int, read: PlanReading) -> int | None:
+    async def change(self, target: AppServicePlan, capacity: int, read: PlanReading) -> int | None:
         after = await super().change(target, capacity, read)
         if not self.changed:
             self.changed = True

@@ -17,7 +17,7 @@ import pytest
 
 from local.twins.platform_metrics import MemoryPlatformMetrics
 from shared.autoscaling import AzureMonitorMetric
-from shared.autoscaling.azure_monitor.together import PlatformReading
+from shared.autoscaling.azure_monitor.source import PlatformReading
 from shared.autoscaling.errors import ReadFailed
 from shared.autoscaling.flows import scaling_logic
 from shared.autoscaling.messages import decode_samples

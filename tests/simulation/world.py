@@ -13,7 +13,7 @@ from local.functions_host.host_json import read_host_json
 from local.twins.autoscaling import MemoryCapacityControl, MemoryStateStore
 from shared.autoscaling import Cooldown, Limits, Threshold
 from shared.autoscaling.deciding.decide import LogEntry
-from shared.autoscaling.declaring import CapacityTarget
+from shared.autoscaling.declaring import AppServicePlan
 from shared.autoscaling.errors import CapacityDelayed, CapacityRefused
 from shared.autoscaling.flows import poison, scaling_logic
 from shared.autoscaling.flows.poison import PoisonMessage
@@ -170,7 +170,7 @@ class Effect:
 class Operation:
     """A change that Resource Manager has accepted and completes even if no caller waits for it."""
 
-    target: CapacityTarget
+    target: AppServicePlan
     capacity: int
     done_at: datetime
     """With PIECES, the time of the next one."""
@@ -193,7 +193,7 @@ class Control(MemoryCapacityControl):
         self._operations: list[Operation] = []
         self.effective: list[Effect] = []
 
-    async def read(self, target: CapacityTarget) -> PlanReading:
+    async def read(self, target: AppServicePlan) -> PlanReading:
         with failing_as(CapacityDelayed("the connection was lost")):
             await pause()
             value = await super().read(target)
@@ -202,7 +202,7 @@ class Control(MemoryCapacityControl):
 
     async def change(
         self,
-        target: CapacityTarget,
+        target: AppServicePlan,
         capacity: int,
         read: PlanReading,  # noqa: ARG002  the port has it
     ) -> int | None:
@@ -229,7 +229,7 @@ class Control(MemoryCapacityControl):
             raise CapacityDelayed("no answer, outcome unknown", maybe_done=True) from error
         return self.capacities[target.name] if operation.done else None
 
-    def _refuse_if_too_few(self, target: CapacityTarget, capacity: int) -> None:
+    def _refuse_if_too_few(self, target: AppServicePlan, capacity: int) -> None:
         free, before = (
             self._world.random.choice([0, 0, 1, 1, 2, None]),
             self.capacities[target.name],
@@ -278,7 +278,7 @@ class Control(MemoryCapacityControl):
         operation.done_at = self._world.now + timedelta(seconds=seconds)
         return False
 
-    def _take_effect(self, target: CapacityTarget, capacity: int) -> None:
+    def _take_effect(self, target: AppServicePlan, capacity: int) -> None:
         before = self.capacities[target.name]
         if self.supply is not Supply.PIECES:
             self.changes.append((target.name, capacity))

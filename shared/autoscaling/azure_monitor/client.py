@@ -34,8 +34,7 @@ from shared.autoscaling.azure_monitor.queries import (
     take,
     throttled,
 )
-from shared.autoscaling.azure_monitor.source import AzureMonitorMetric
-from shared.autoscaling.azure_monitor.together import PlatformReading
+from shared.autoscaling.azure_monitor.source import AzureMonitorMetric, PlatformReading
 from shared.autoscaling.errors import ReadDenied, ReadFailed
 from shared.azure.arm import ArmClient, arm_client
 from shared.azure.budget import ArmBudget

@@ -1,17 +1,26 @@
-"""The source that reads a metric of Azure Monitor."""
+"""The source that reads a metric of Azure Monitor, and the port through which many are read in one
+call."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from datetime import timedelta
+from typing import Annotated, Literal, Protocol
 
-from shared.autoscaling.azure_monitor.lag import usual_lag_seconds
+from shared.autoscaling.errors import ReadFailed
 from shared.autoscaling.sources import MetricSeries, Read, Reading, Source
 from shared.values.bounds import Flag, Name, matching, problems_of
+from shared.values.concurrency import AskedTogether
 from shared.values.durations import iso
+from shared.values.measurements import MetricValue
 from shared.values.text import UUID, quoted
+
+LAG_SECONDS_MAX = 900.0
+"""The longest usual lag, for intervals of a minute: ten for publishing, one for the minute, one
+until the next query, one until a sum is read a second time, and two for a failed query."""
+A_MINUTE = timedelta(minutes=1)
 
 Aggregation = Literal["average", "total", "minimum", "maximum", "count"]
 GRAIN = re.compile(r"P(?:([0-9]+)D|T(?:([0-9]+)H|([0-9]+)M))")
@@ -53,7 +62,7 @@ class AzureMonitorMetric(Source):
 
     @property
     def usual_lag_seconds(self) -> float:
-        return usual_lag_seconds(iso(self.time_grain))
+        return LAG_SECONDS_MAX + (iso(self.time_grain) - A_MINUTE).total_seconds()
 
     @property
     def highest(self) -> float | None:
@@ -84,3 +93,36 @@ class AzureMonitorMetric(Source):
             value = getattr(self, key)
             if not isinstance(value, str) or (value and self.streamed):
                 yield f"{key} = {quoted(value)}: must be text, and empty for a streamed metric"
+
+
+PlatformReading = tuple[MetricValue, ...] | ReadFailed
+
+
+class PlatformMetrics(Protocol):
+    async def read(
+        self, sources: Sequence[AzureMonitorMetric]
+    ) -> Mapping[AzureMonitorMetric, PlatformReading]:
+        """The samples that are new since the last call, oldest first, or why there is no answer.
+
+        A sample may be older than one that was returned before. None is returned twice by the same
+        object. A source that is not due yet is left out. The failure of one source does not affect
+        others. ReadDenied is returned once, and again only if its message changes or after the
+        source could be read.
+        """
+        ...
+
+    async def close(self) -> None: ...
+
+
+class Together(AskedTogether[AzureMonitorMetric, PlatformReading]):
+    """Reads metrics of Azure Monitor. Reads that begin at the same time share requests."""
+
+    def __init__(self, platform: Callable[[], PlatformMetrics]) -> None:
+        super().__init__(lambda sources: platform().read(sources))
+
+    async def read(self, source: AzureMonitorMetric) -> Sequence[MetricValue]:
+        """The new samples, oldest first; none if the source is not due. Raises ReadFailed."""
+        answer = await self.ask(source)
+        if isinstance(answer, ReadFailed):
+            raise answer
+        return answer or ()

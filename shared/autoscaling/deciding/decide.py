@@ -14,10 +14,8 @@ from typing import Any
 
 from shared.autoscaling.deciding.guards import (
     GUARDS,
-    GUARDS_WHEN_HOLDING,
     REVOKING,
     Context,
-    Guard,
     Limit,
     already_requested,
     bounds,
@@ -283,8 +281,7 @@ def _guarded(
     limited_by: list[str] = []
     if recommendation.failed and RUNNING_SINCE in recommendation.evidence:
         limited_by.append(POLICY_UNANSWERED)
-    guards = GUARDS if recommendation.capacity != seen.capacity else GUARDS_WHEN_HOLDING
-    desired = allowed(recommendation.capacity, context, guards, reasons, limited_by)
+    desired = allowed(recommendation.capacity, context, reasons, limited_by)
     fallback = _fallback(context) if missing_data.__name__ in limited_by else None
     applies = desired != seen.capacity
     if not applies and (revoked := _revoked(context, limited_by)) is not None:
@@ -325,23 +322,20 @@ REVOKED = "revoked"
 def allowed(
     capacity: int,
     context: Context,
-    guards: Sequence[Guard],
     reasons: list[str],
     limited_by: list[str],
     skipped: Collection[str] = (),
 ) -> int:
     """The capacity that the guards allow. The reason of each guard that applies is added to
-    ``reasons``, and the name of each that changed the capacity to ``limited_by``. After a change,
-    all guards that follow in GUARDS are asked, also if ``guards`` is GUARDS_WHEN_HOLDING."""
-    for guard in guards:
+    ``reasons``, and the name of each that changed the capacity to ``limited_by``."""
+    for guard in GUARDS:
         limit = None if skipped and guard.__name__ in skipped else guard(capacity, context)
         if limit is None:
             continue
         reasons.append(limit.reason)
         if limit.capacity != capacity:
             limited_by.append(guard.__name__)
-            later = GUARDS[GUARDS.index(guard) + 1 :]
-            return allowed(limit.capacity, context, later, reasons, limited_by, skipped)
+            capacity = limit.capacity
     return capacity
 
 

@@ -131,6 +131,8 @@ def _standing(capacity: int, seen: Observation) -> int:
 def standstill(resource: Resource, state: ScalingState, now: datetime) -> tuple[str, bool]:
     """Which Service Bus entities that the policy reads are disabled, and whether it reads nothing
     else."""
+    if not any(each.samples and each.samples[-1].status for each in state.histories.values()):
+        return "", False  # most often
     read = said(resource.policy, "metric_names") or tuple(resource.metrics)
     found = {name: what for name in read if (what := _disabled(resource, state, name, now))}
     if not found:
@@ -355,8 +357,10 @@ def scale_changes(capacity: int, context: Context) -> Limit | None:
     """No scale-in while few changes are left of those that Azure allows within an hour, because a
     scale-out may need them."""
     current = context.seen.capacity
+    if capacity >= current:
+        return None
     why = few_changes_left(context.resource, context.desired, context.seen.now)
-    return Limit(current, why) if why and capacity < current else None
+    return Limit(current, why) if why else None
 
 
 # --- 3. overrides and bounds ------------------------------------------------------------------
@@ -435,12 +439,3 @@ GUARDS: tuple[Guard, ...] = (
     failed_action,
     already_requested,
 )
-
-GUARDS_WHEN_HOLDING: tuple[Guard, ...] = (
-    missing_data,
-    entity_disabled,
-    override,
-    bounds,
-    already_requested,
-)
-"""The guards that may apply to a recommendation of the current capacity."""

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from enum import StrEnum
 
-from shared.autoscaling.azure_monitor.lag import NO_LAG, lag_of, moved
 from shared.autoscaling.errors import BadMessage
 from shared.autoscaling.learning.throughput import (
     known_throughput,
@@ -16,10 +15,12 @@ from shared.autoscaling.learning.throughput import (
     starting_minutes,
 )
 from shared.autoscaling.policy import Observation, Resource
+from shared.autoscaling.sources import Source
 from shared.autoscaling.state import ScalingState
 from shared.values.measurements import (
     CAPACITY_METRIC,
     CAPACITY_SANE_MAX,
+    HISTORY_SECONDS_MAX,
     MEASURE_MAX,
     NO_SAMPLES,
     Metric,
@@ -39,46 +40,52 @@ FUTURE_TOLERANCE_SECONDS = 60
 """The clocks of two services may differ. A sample further in the future is a sender's error."""
 
 
-class MergeOutcome(StrEnum):
-    """Whether a sample changed the state: only an accepted one does."""
-
-    ACCEPTED = "accepted"
-    DUPLICATE = "duplicate"
-    STALE = "stale"
-
-
 @dataclass(frozen=True, slots=True)
 class Merged:
-    """The state after a sample, and whether the sample was accepted."""
+    """The state after the samples of a message, and what became of each sample. A duplicate has the
+    time of a known one, and a stale one is too old. Refused ones are invalid."""
 
     state: ScalingState
-    outcome: MergeOutcome
+    accepted: tuple[Metric, ...]
+    duplicates: int
+    stale: tuple[Metric, ...]
+    refused: tuple[tuple[Metric, BadMessage], ...]
 
 
 def merge(
+    resource: Resource,
     state: ScalingState,
-    metric: Metric,
+    metrics: Iterable[Metric],
     now: datetime,
-    window_seconds: float,
-    history_seconds: float = 0,
+    *,
+    decides: bool = True,
 ) -> Merged:
-    """Add a sample to the state. At most SAMPLES_KEPT_MAX samples are kept, for ``window_seconds``
-    or ``history_seconds``, whichever is longer.
-
-    A late sample is inserted in order of time. It is a duplicate if the state has a sample of the
-    same time, and stale if it is older than ``window_seconds``; neither changes the state. Raises
-    BadMessage if the value is not a valid measurement or the time lies in the future.
-    """
-    _check(metric, now)
-    value, name = metric.value, metric.name
-    if value.time < now - span(window_seconds):
-        return Merged(state, MergeOutcome.STALE)
-    start = now - span(history_seconds if history_seconds > window_seconds else window_seconds)
-    placed = with_capacity if name == CAPACITY_METRIC else with_sample
-    new = placed(state.histories.get(name, NO_SAMPLES), value, start)
-    if new is None:
-        return Merged(state, MergeOutcome.DUPLICATE)
-    return Merged(state.with_history(name, new), MergeOutcome.ACCEPTED)
+    """Add the samples to the state, each in order of time. Only an accepted one changes it. At most
+    SAMPLES_KEPT_MAX samples of a metric are kept. A copy of the app that does not decide keeps them
+    as long as any rules may need them."""
+    histories, duplicates = dict(state.histories), 0
+    accepted, stale, refused = list[Metric](), list[Metric](), list[tuple[Metric, BadMessage]]()
+    for metric in metrics:
+        name, value = metric.name, metric.value
+        try:
+            _check(metric, now)
+        except BadMessage as error:
+            refused.append((metric, error))
+            continue
+        age_max, kept_max = kept_seconds(resource, name) if decides else (HISTORY_SECONDS_MAX,) * 2
+        if value.time < now - span(age_max):
+            stale.append(metric)
+            continue
+        samples = _sorted_in(histories.get(name, NO_SAMPLES).samples, value)
+        if samples is None:
+            duplicates += 1
+            continue
+        kept_since = _changes_since if name == CAPACITY_METRIC else since
+        kept = kept_since(samples, now - span(kept_max))
+        histories[name] = Window(kept[-SAMPLES_KEPT_MAX:])
+        accepted.append(metric)
+    new = replace(state, histories=histories) if accepted else state
+    return Merged(new, tuple(accepted), duplicates, tuple(stale), tuple(refused))
 
 
 def _check(metric: Metric, now: datetime) -> None:
@@ -101,23 +108,6 @@ def _check(metric: Metric, now: datetime) -> None:
         )
 
 
-def with_sample(history: Window, value: MetricValue, start: datetime) -> Window | None:
-    """The samples since ``start``, including ``value``; None if its time is already present."""
-    samples = _sorted_in(history.samples, value)
-    return None if samples is None else Window(since(samples, start)[-SAMPLES_KEPT_MAX:])
-
-
-def with_capacity(history: Window, value: MetricValue, start: datetime) -> Window | None:
-    """Like ``with_sample``, but keeps only the first and the last of a run of equal capacities, and
-    the newest sample before ``start``, which states the capacity at that time."""
-    samples = _sorted_in(history.samples, value)
-    if samples is None:
-        return None
-    changes = _changes_only(samples)
-    first = max(bisect_right(changes, start, key=time_of) - 1, 0)
-    return Window(changes[first:][-SAMPLES_KEPT_MAX:])
-
-
 def _sorted_in(samples: Samples, value: MetricValue) -> Samples | None:
     """The samples with ``value``; None if its time is already present."""
     if not samples or value.time > samples[-1].time:
@@ -128,33 +118,34 @@ def _sorted_in(samples: Samples, value: MetricValue) -> Samples | None:
     return (*samples[:at], value, *samples[at:])
 
 
-def _changes_only(samples: Samples) -> Samples:
+def _changes_since(samples: Samples, start: datetime) -> Samples:
+    """The first and the last of each run of equal capacities, from the newest one before ``start``
+    on, which states the capacity at that time."""
     kept: list[MetricValue] = []
     for sample in samples:
         if len(kept) > 1 and kept[-1].value == sample.value == kept[-2].value:
             kept[-1] = sample
         else:
             kept.append(sample)
-    return tuple(kept)
+    return tuple(kept[max(bisect_right(kept, start, key=time_of) - 1, 0) :])
 
 
-INSTANT = timedelta(microseconds=1)
+INSTANT, NO_LAG = timedelta(microseconds=1), timedelta(0)
 
 
 def observe(resource: Resource, state: ScalingState, capacity: int, now: datetime) -> Observation:
     """The observation that the policy sees at ``now``. Its windows hold only samples that are newer
     than the last confirmed change, and its histories all that are kept. Samples of a source that
-    lags are moved (see ``lag``), and those of a disabled entity left out (see ``received``)."""
-    kept, desired = state.histories, state.desired
-    metrics: dict[str, Window] = {}
-    histories: dict[str, Window] = {}
+    lags, as Azure Monitor does, are moved so that the newest one is at ``now``, and those of a
+    disabled entity left out (see ``received``)."""
+    desired, metrics, histories = state.desired, dict[str, Window](), dict[str, Window]()
     for name, source in resource.metrics.items():
-        window = _received(kept.get(name, NO_SAMPLES))
-        lag = lag_of(source, window, now)
-        recent = _from(window, window_start(resource, state, now, lag))
-        histories[name] = whole = moved(window, lag)
-        left_out = len(window.samples) - len(recent.samples)
-        metrics[name] = Window(whole.samples[left_out:]) if left_out else whole
+        samples = received(samples_of(state, name))
+        lag = lag_of(source, samples, now)
+        start = window_start(resource, state, now, lag)
+        if lag:
+            samples = tuple([MetricValue(s.time + lag, s.value, s.status) for s in samples])
+        histories[name], metrics[name] = Window(samples), Window(since(samples, start + lag))
     estimate = rate_estimate(resource.throughput, state.learned)
     return Observation(
         resource.name,
@@ -164,7 +155,7 @@ def observe(resource: Resource, state: ScalingState, capacity: int, now: datetim
         metrics,
         desired.changed_at if desired else None,
         histories,
-        kept.get(CAPACITY_METRIC, NO_SAMPLES),
+        state.histories.get(CAPACITY_METRIC, NO_SAMPLES),
         desired if desired and desired.pending else None,
         resource.goal,
         known_throughput(resource.throughput, state.learned, estimate),
@@ -172,6 +163,15 @@ def observe(resource: Resource, state: ScalingState, capacity: int, now: datetim
         estimate,
         Window(working(resource, state)),
     )
+
+
+def lag_of(source: Source, samples: Samples, now: datetime) -> timedelta:
+    """The age of the newest sample, but at most the usual lag of the source: one that lags more
+    counts as missing."""
+    usual = source.usual_lag_seconds
+    if not usual or not samples:
+        return NO_LAG
+    return min(max(now - samples[-1].time, NO_LAG), span(usual))
 
 
 def window_start(
@@ -183,16 +183,6 @@ def window_start(
     if changed_at is not None and changed_at >= start:
         start = changed_at + INSTANT
     return start
-
-
-def _from(window: Window, start: datetime) -> Window:
-    samples = window.samples
-    return window if not samples or samples[0].time >= start else Window(since(samples, start))
-
-
-def _received(window: Window) -> Window:
-    samples = received(window.samples)
-    return window if samples is window.samples else Window(samples)
 
 
 def kept_seconds(resource: Resource, name: str) -> tuple[float, float]:

@@ -7,11 +7,10 @@ from collections import defaultdict
 from collections.abc import Awaitable, Iterable, Sequence
 from typing import Any
 
-from shared.autoscaling.declaring import CapacityTarget
+from shared.autoscaling.declaring import AppServicePlan
 from shared.autoscaling.errors import CapacityRefused
 from shared.autoscaling.flows.metric_collector import sources_of
-from shared.autoscaling.flows.plan_readings import SPENT
-from shared.autoscaling.flows.reading import Answer, Undated, is_own, read_source
+from shared.autoscaling.flows.reading import SPENT, Answer, Undated, is_own, read_source
 from shared.autoscaling.plan_facts import PlanFacts, PlanReading
 from shared.autoscaling.policy import Resource
 from shared.autoscaling.ports import Permissions, StateStore
@@ -52,9 +51,9 @@ async def check_all(
     return await asyncio.gather(*map(in_turn, checks))
 
 
-async def _lists(permissions: Permissions, plans: Iterable[CapacityTarget]) -> str:
+async def _lists(permissions: Permissions, plans: Iterable[AppServicePlan]) -> str:
     """Which resource groups may not be listed, and what that would save. This is no failure."""
-    groups = defaultdict[tuple[str, str], list[CapacityTarget]](list)
+    groups = defaultdict[tuple[str, str], list[AppServicePlan]](list)
     for plan in plans:
         groups[plan.subscription_id.lower(), plan.resource_group.lower()].append(plan)
     shared = [each for each in groups.values() if len(each) > 1]

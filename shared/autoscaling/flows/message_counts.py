@@ -9,7 +9,6 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 from shared.autoscaling.flows.common import log_action
-from shared.autoscaling.learning.backlogs import backlog_name
 from shared.autoscaling.learning.counts import (
     COMPLETED,
     NAMESPACES_SETTING,
@@ -126,7 +125,7 @@ class MessageCounts:
         """The completed messages of one of several subscriptions."""
         history = with_readings(
             self._histories.get(resource.name, ShareHistory()),
-            _last(by_name.get(backlog_name(resource) or "")),
+            _last(by_name.get(resource.backlog_metric or "")),
             _last(by_name.get(CAPACITY_METRIC)),
         )
         self._histories[resource.name], values = finished(history, by_name.get(INCOMING, ()))

@@ -14,11 +14,11 @@ from datetime import datetime
 
 from shared.autoscaling.flows.common import log_action
 from shared.autoscaling.flows.message_counts import HELPERS, MessageCounts
-from shared.autoscaling.flows.plan_readings import PlanReadings
 from shared.autoscaling.flows.reading import (
     OWN_READS,
     Answer,
     OwnReads,
+    PlanReadings,
     is_own,
     read_source,
 )

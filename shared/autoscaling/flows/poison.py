@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 
 from shared.autoscaling.acting.actions import ActionTiming, entry, fail
 from shared.autoscaling.deciding.decide import EntryKind, LogEntry
-from shared.autoscaling.deciding.samples import kept_seconds, merge
+from shared.autoscaling.deciding.samples import merge
 from shared.autoscaling.errors import BadMessage, StateUnreadable
 from shared.autoscaling.flows.common import (
     declared_samples,
@@ -109,11 +109,8 @@ async def _find_fault(
     resource = find(resources, samples.resource_name)
     snapshot = await store.load(resource.name)
     metrics, refused = declared_samples(samples, resource, sent=message.queue == SAMPLES_QUEUE)
-    for metric in metrics:
-        try:
-            merge(snapshot.state, metric, message.inserted_at, *kept_seconds(resource, metric.name))
-        except BadMessage as error:
-            refused.append(error)
+    found = merge(resource, snapshot.state, metrics, message.inserted_at)
+    refused += [error for _, error in found.refused]
     if refused:
         raise all_refused(refused)
 

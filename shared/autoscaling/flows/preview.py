@@ -8,7 +8,6 @@ from typing import Any
 from shared.autoscaling.acting.actions import as_of
 from shared.autoscaling.deciding.clocks import dated
 from shared.autoscaling.deciding.decide import Decision
-from shared.autoscaling.errors import BadMessage
 from shared.autoscaling.flows import metric_collector
 from shared.autoscaling.flows.metric_collector import SourceFailure
 from shared.autoscaling.flows.policy_threads import POLICY_THREADS, PolicyThreads
@@ -47,12 +46,10 @@ async def make_preview(
     snapshot = await store.load(resource.name)
     failures, state = list(collection.failures), as_of(snapshot.state, snapshot.read_at)
     state = state.with_plan(collection.plans.get(resource.name))
-    for metric in collection.metrics:
-        try:
-            dated_metric = dated(state, metric, snapshot.read_at)
-            state = merged(resource, state, dated_metric, snapshot.read_at).state
-        except BadMessage as error:
-            failures.append(SourceFailure(resource.name, metric.name, str(error)))
+    dated_metrics = [dated(state, metric, snapshot.read_at) for metric in collection.metrics]
+    found = merged(resource, state, dated_metrics, snapshot.read_at)
+    failures += [SourceFailure(resource.name, m.name, str(error)) for m, error in found.refused]
+    state = found.state
     decision = await threads.decide(resource, state, snapshot.read_at)
     decision = await threads.explain(resource, state, decision)
     return Preview(decision, collection.metrics, tuple(failures))

@@ -148,8 +148,8 @@ async def _attempt(
     state = state.with_plan(_newest(plan, metrics, state))
     stands = standing(resource, state, version, now)
     step = await threads.advance(resource, state, metrics, now, decides=stands.decides)
-    refused = [*unknown, *step.refused]
-    if not step.accepted:
+    refused = [*unknown, *[error for _, error in step.merged.refused]]
+    if not step.merged.accepted:
         if state.histories.get(clocks.NOTES) != snapshot.state.histories.get(clocks.NOTES):
             await store.commit(snapshot, state)
         return _nothing_accepted(step, refused, resource, snapshot), False
@@ -163,8 +163,8 @@ async def _attempt(
         entries = [replace(each, entry_id=f"{each.entry_id}-{attempt}") for each in entries]
     await store.commit(snapshot, step.state.with_rules(stands.rules), entries)
     log_standing(log, snapshot, stands)
-    _log_left_out(resource, step.stale, refused)
-    is_due = _is_reading_due(step.state, step.accepted, now)
+    _log_left_out(resource, step.merged.stale, refused)
+    is_due = _is_reading_due(step.state, step.merged.accepted, now)
     if step.decision is None:
         return None, is_due
     known, text = (contradiction(resource.throughput, s.learned, now) for s in (state, step.state))
@@ -179,10 +179,10 @@ def _nothing_accepted(
     step: Transition, refused: Sequence[BadMessage], resource: Resource, snapshot: Snapshot
 ) -> ScaleAction | None:
     """Handle a message without any new sample. Raises BadMessage if all samples are invalid."""
-    if not step.duplicates and not step.stale:
+    if not step.merged.duplicates and not step.merged.stale:
         raise all_refused(refused)
-    _log_left_out(resource, step.stale, refused)
-    return _pending_action(resource, snapshot) if step.duplicates else None
+    _log_left_out(resource, step.merged.stale, refused)
+    return _pending_action(resource, snapshot) if step.merged.duplicates else None
 
 
 def _entries(
@@ -224,7 +224,7 @@ def _entry(step: Transition, decision: Decision, metric: Metric) -> LogEntry:
     still the target of that action."""
     desired = step.state.desired
     pending = desired is not None and desired.pending and decision.desired == decision.current
-    names = dict.fromkeys(each.name for each in step.accepted)
+    names = dict.fromkeys(each.name for each in step.merged.accepted)
     return LogEntry(
         resource_name=decision.resource_name,
         time=decision.time,
@@ -241,7 +241,7 @@ def _entry(step: Transition, decision: Decision, metric: Metric) -> LogEntry:
         counterfactual=decision.counterfactual,
         metric=metric.name,
         value=metric.value.value,
-        samples={n: tuple(m.value for m in step.accepted if m.name == n) for n in names},
+        samples={n: tuple(m.value for m in step.merged.accepted if m.name == n) for n in names},
     )
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from shared.autoscaling.learning.throughput import rate_estimate, start_up_minutes
-from shared.autoscaling.policy import Resource, members, named_metrics, said
+from shared.autoscaling.policy import Resource
 from shared.autoscaling.state import ScalingState, Stall
 from shared.values.measurements import (
     CAPACITY_METRIC,
@@ -31,17 +31,6 @@ GAP_MAX = timedelta(minutes=10)
 """A longer time without samples hides whether the backlog fell."""
 COUNTS_LATE_MAX = timedelta(minutes=10)
 """Counts of finished items that are older say nothing about the present."""
-
-
-def backlog_name(resource: Resource) -> str | None:
-    """The backlog from which the rate is learned; None unless there is exactly one. It is the
-    ``backlog_metric`` of the policies, or else the one that they read, or else that of the
-    resource."""
-    backlogs = [said(member, "backlog_metric") for member in members(resource.policy)]
-    named = tuple(name for name in backlogs if name is not None)
-    candidates = named or named_metrics(resource.policy) or tuple(resource.metrics)
-    names = {name for name in candidates if resource.source(name).counts_backlog}
-    return names.pop() if len(names) == 1 else None
 
 
 def age_minutes(evidence: Evidence) -> float | None:
@@ -69,7 +58,7 @@ def with_longest_age(
     age = age_minutes(evidence)
     for stall in stalled if age is not None else ():
         longest = (now - (stall.oldest_at or now)) / timedelta(minutes=1)
-        if longest > (age or 0.0) + AGES_DIFFER_MINUTES and stall.metric == backlog_name(resource):
+        if longest > (age or 0.0) + AGES_DIFFER_MINUTES and stall.metric == resource.backlog_metric:
             return {**evidence, AGE_AT_MOST: longest}
     return evidence
 
@@ -143,7 +132,7 @@ def with_stalls(
         if stall.since == state.histories[stall.metric].samples[-1].time:
             continue
         is_new = stall not in known and stall.oldest_at is not None and age is not None
-        if is_new and stall.metric == backlog_name(resource):
+        if is_new and stall.metric == resource.backlog_metric:
             kept.append(replace(stall, oldest_at=stall.since - timedelta(minutes=age or 0.0)))
         else:
             kept.append(stall)
@@ -207,6 +196,6 @@ def _none_finished(resource: Resource, state: ScalingState, stall: Stall) -> boo
 def _counts(resource: Resource, state: ScalingState, name: str) -> Samples:
     """The counts of the finished items of this backlog; empty if they are not counted."""
     completed = resource.throughput.completed_metric
-    if completed is None or backlog_name(resource) != name:
+    if completed is None or resource.backlog_metric != name:
         return ()
     return state.histories.get(completed, NO_SAMPLES).samples

@@ -8,7 +8,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from shared.autoscaling.azure_monitor.source import AzureMonitorMetric
-from shared.autoscaling.learning.backlogs import backlog_name
 from shared.autoscaling.policy import Resource
 from shared.autoscaling.sources import MetricSeries, Source
 
@@ -60,7 +59,7 @@ def counted_backlog(resource: Resource) -> Source | None:
     declared = throughput.counted_metric
     if throughput.rate_per_instance_minute is not None or declared not in (None, COMPLETED):
         return None
-    source = resource.source(backlog_name(resource))
+    source = resource.source(resource.backlog_metric)
     return source if source.entity else None
 
 
@@ -77,7 +76,7 @@ def why_not_counted(resource: Resource) -> str:
     if backlog is not None:
         return f"{NAMESPACES_SETTING} has no namespace of {backlog.connection}"
     names = [name for name, source in resource.metrics.items() if source.counts_backlog]
-    if backlog_name(resource) is None and len(names) > 1:
+    if resource.backlog_metric is None and len(names) > 1:
         return f"the policy reads several backlogs ({', '.join(names)})"
     if any(resource.source(name).service == "storage" for name in names):
         return "Azure Monitor has no such counts of storage queues"

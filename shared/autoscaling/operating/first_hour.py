@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from shared.autoscaling.learning.backlogs import backlog_name
 from shared.autoscaling.learning.counts import counting_series, why_not_counted
 from shared.autoscaling.policies.queue_age import UNSURE_GROWTH_MAX, QueueAge
 from shared.autoscaling.policy import Resource, members
@@ -22,7 +21,7 @@ def first_hour(resource: Resource) -> str:
     if not queues or resource.throughput.rate_per_instance_minute is not None:
         return ""
     unset = "The rate per instance is not set."
-    if backlog_name(resource) is None:
+    if resource.backlog_metric is None:
         return f"{unset} It cannot be learned either, because {why_not_counted(resource)}."
     plans = any(isinstance(member, QueueAge) for member in members(resource.policy))
     return f"{unset} {PLANS if plans else WAITS} {_counts(resource)}"

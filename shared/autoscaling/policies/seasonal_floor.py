@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from datetime import timedelta
 from math import ceil
 from typing import Annotated
 from zoneinfo import ZoneInfo
@@ -57,16 +57,16 @@ class SeasonalFloor(Composite):
         if not rate:
             return _without(recommended, RATE_UNKNOWN)
         try:
-            hour = self._busiest(seen, seen.profile)
+            load, weeks = self._busiest(seen, seen.profile)
         except (IndexError, KeyError, ValueError, OSError) as error:
             return _without(recommended, f"the weekly profile is unusable ({error})")
-        if hour is None:
+        if load is None:
             return _without(recommended, "the weekly profile has no data for this hour")
-        floor = instances(self.headroom * hour.load / rate)
-        evidence: dict[str, EvidenceValue] = {"floor": floor, "expected_per_minute": hour.load}
-        if hour.weeks is not None:
-            evidence["weeks"] = hour.weeks
-        reason, wish = self._reason(hour, rate, floor), recommended.capacity
+        floor = instances(self.headroom * load / rate)
+        evidence: dict[str, EvidenceValue] = {"floor": floor, "expected_per_minute": load}
+        if weeks is not None:
+            evidence["weeks"] = weeks
+        reason, wish = self._reason(load, weeks, rate, floor), recommended.capacity
         if floor <= wish:
             reason = f"{recommended.reason}; {reason}"
             evidence = {**recommended.evidence, **evidence}
@@ -74,18 +74,20 @@ class SeasonalFloor(Composite):
         reason = f"{reason}, above the recommended {wish}: {recommended.reason}"
         return passed_on(recommended, floor, reason, "seasonal_floor", {**evidence, "wish": wish})
 
-    def _reason(self, hour: _Hour, rate: float, floor: int) -> str:
-        weeks = ""
-        if hour.weeks is not None:
-            weeks = f" (from {hour.weeks} week{'s' if hour.weeks != 1 else ''})"
+    def _reason(self, load: float, weeks: int | None, rate: float, floor: int) -> str:
+        known = "" if weeks is None else f" (from {weeks} week{'s' if weeks != 1 else ''})"
         headroom = "" if self.headroom == 1 else f" and a headroom of {shown(self.headroom)}"
         return (
-            f"the weekly profile expects {shown(hour.load)} arrivals/min{weeks}; at {shown(rate)} "
+            f"the weekly profile expects {shown(load)} arrivals/min{known}; at {shown(rate)} "
             f"items/min per instance{headroom}, the floor is {instances_text(floor)}"
         )
 
-    def _busiest(self, seen: Observation, profile: WeekProfile) -> _Hour | None:
-        """The known hour with the highest expected load; None if no hour is known."""
+    def _busiest(self, seen: Observation, profile: WeekProfile) -> tuple[float | None, int | None]:
+        """The highest expected load of the hours ahead, in items per minute, and the number of
+        weeks with data; None for what is not known."""
+        loads = profile.items_per_minute
+        if len(loads) != HOURS_OF_A_WEEK:
+            raise ValueError(f"{len(loads)} hours instead of {HOURS_OF_A_WEEK}")
         lead = self.lead_minutes
         if lead is None:
             lead = seen.throughput.start_up_minutes or 0
@@ -93,27 +95,14 @@ class SeasonalFloor(Composite):
         lead = min(lead, LEAD_MINUTES_MAX)
         steps = [*range(0, ceil(lead), 60), lead]
         times = [(seen.now + timedelta(minutes=step)).astimezone(zone) for step in steps]
-        hours = [_hour(profile, time) for time in times]
-        return max([hour for hour in hours if hour], key=lambda hour: hour.load, default=None)
-
-
-@dataclass(frozen=True, slots=True)
-class _Hour:
-    """The expected load of an hour, in items per minute, and the number of weeks with data, if
-    known."""
-
-    load: float
-    weeks: int | None
-
-
-def _hour(profile: WeekProfile, time: datetime) -> _Hour | None:
-    if len(profile.items_per_minute) != HOURS_OF_A_WEEK:
-        raise ValueError(f"{len(profile.items_per_minute)} hours instead of {HOURS_OF_A_WEEK}")
-    hour = time.weekday() * 24 + time.hour
-    load = profile.items_per_minute[hour]
-    if load is None:
-        return None
-    return _Hour(load, profile.weeks[hour] if profile.weeks else None)
+        hours = [time.weekday() * 24 + time.hour for time in times]
+        known = [
+            (load, -at, hour) for at, hour in enumerate(hours) if (load := loads[hour]) is not None
+        ]
+        if not known:
+            return None, None
+        load, _, hour = max(known)
+        return load, profile.weeks[hour] if profile.weeks else None
 
 
 def _without(recommended: Recommendation, cause: str) -> Recommendation:

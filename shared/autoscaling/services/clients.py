@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from azure.core.exceptions import HttpResponseError, ResourceNotFoundError
 
-from shared.autoscaling.azure_monitor.source import AzureMonitorMetric
-from shared.autoscaling.azure_monitor.together import PlatformMetrics, Together
+from shared.autoscaling.azure_monitor.source import AzureMonitorMetric, PlatformMetrics, Together
 from shared.autoscaling.declaring import AppServicePlan
 from shared.autoscaling.errors import ReadFailed
 from shared.autoscaling.ports import CapacityControl

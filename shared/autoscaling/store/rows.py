@@ -27,11 +27,11 @@ from shared.autoscaling.state import (
     Desired,
     Learned,
     Override,
+    RateClaim,
     RowValue,
     RulesInForce,
     ScalingState,
 )
-from shared.autoscaling.store.learned import learned_fields, learned_of
 from shared.storage.table_requests import Row
 from shared.values.measurements import (
     CAPACITY_SANE_MAX,
@@ -47,6 +47,7 @@ from shared.values.row_values import (
     MICROSECOND,
     REASON_LENGTH_MAX,
     UNIX_START,
+    checked,
     error_text,
     joined,
     json_text,
@@ -102,22 +103,12 @@ def state_of(rows: Iterable[Mapping[str, Any]]) -> tuple[ScalingState, tuple[str
         required(DESIRED_ROW, _desired),
         override_of(by_key[OVERRIDE_ROW]) if OVERRIDE_ROW in by_key else None,
         required(RECOMMENDATIONS_ROW, _history, NO_SAMPLES),
-        _learned(by_key.get(LEARNED_ROW, {}), skipped),
+        optional(LEARNED_ROW, _learned) or Learned(),
         profile,
         optional(RULES_ROW, _rules),  # the next decision writes it again
         optional(PLAN_ROW, of_fields),  # so does the next reading
     )
     return state, tuple(skipped)
-
-
-def _learned(row: Mapping[str, Any], skipped: list[str]) -> Learned:
-    learned, lost = learned_of(row) if row else (Learned(), [])
-    if lost:
-        skipped.append(
-            f"row {row['RowKey']!r} of table Scaling is partly unreadable; these parts are learned "
-            f"again: {', '.join(lost)}"
-        )
-    return learned
 
 
 def unreadable(row: Mapping[str, Any], reason: str) -> str:
@@ -128,7 +119,10 @@ def state_row(resource_name: str, key: str, value: RowValue) -> Row:
     keys = {"PartitionKey": resource_name, "RowKey": key}
     if isinstance(value, Window):
         return keys | pieces("samples", json_text(sample_pairs(value.samples)))
-    return keys | (learned_fields(value) if isinstance(value, Learned) else properties(value))
+    if isinstance(value, Learned):
+        claims = json_text([value.claim] if value.claim else [])
+        return keys | properties(value, ("claim",)) | {"claim": claims}
+    return keys | properties(value)
 
 
 # --- samples ----------------------------------------------------------------------------------
@@ -161,11 +155,19 @@ def _sample(ticks: int, value: float, status: str = "", *_: object) -> MetricVal
     )
 
 
-# --- desired, and the version of the rules ------------------------------------------------------
+# --- desired, what was learned, and the version of the rules ------------------------------------
 
 
 def _desired(row: Mapping[str, Any]) -> Desired:
     return value_of(Desired, row, ("status", "attempts", "last_error"))
+
+
+def _learned(row: Mapping[str, Any]) -> Learned:
+    claims = checked(tuple[RateClaim, ...], json.loads(row.get("claim") or "[]"), "claim")
+    learned = value_of(Learned, row, claim=next(iter(claims), None))
+    if any(len(pair) != 2 for pair in learned.work.recent):
+        raise ValueError("an interval of work is no pair")
+    return learned
 
 
 def _rules(row: Mapping[str, Any]) -> RulesInForce:

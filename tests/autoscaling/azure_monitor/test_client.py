@@ -15,7 +15,7 @@ from local.twins.platform_metrics import MemoryPlatformMetrics
 from shared.autoscaling import AzureMonitorMetric
 from shared.autoscaling.azure_monitor.client import AzurePlatformMetrics, batch_address
 from shared.autoscaling.azure_monitor.queries import RESOURCES_MAX
-from shared.autoscaling.azure_monitor.together import PlatformMetrics
+from shared.autoscaling.azure_monitor.source import PlatformMetrics
 from shared.autoscaling.errors import ReadFailed
 from shared.values.measurements import MetricValue
 from tests.builders import NOW

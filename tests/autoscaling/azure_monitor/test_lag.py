@@ -20,9 +20,9 @@ from shared.autoscaling import (
     MetricRules,
     Resource,
 )
-from shared.autoscaling.azure_monitor.lag import LAG_SECONDS_MAX
+from shared.autoscaling.azure_monitor.source import LAG_SECONDS_MAX
 from shared.autoscaling.deciding.decide import decide
-from shared.autoscaling.deciding.samples import MergeOutcome, kept_seconds, merge, observe
+from shared.autoscaling.deciding.samples import merge, observe
 from shared.autoscaling.flows import check_connections
 from shared.autoscaling.operating import presenting
 from shared.autoscaling.operating.staleness import silent_after_seconds
@@ -85,10 +85,9 @@ def test_load_from_before_a_change_stays_hidden_from_windows() -> None:
 
 
 def test_late_samples_are_accepted_for_as_long_as_the_lag_is_usual() -> None:
-    state, kept = ScalingState(), kept_seconds(workers(), "cpu")
-    accepted = merge(state, metric(5, 600 + LAG_SECONDS_MAX, "cpu"), NOW, *kept)
-    stale = merge(state, metric(5, 601 + LAG_SECONDS_MAX, "cpu"), NOW, *kept)
-    assert (accepted.outcome, stale.outcome) == (MergeOutcome.ACCEPTED, MergeOutcome.STALE)
+    usual, stale = [metric(5, age + LAG_SECONDS_MAX, "cpu") for age in (600, 601)]
+    found = merge(workers(), ScalingState(), [usual, stale], NOW)
+    assert (found.accepted, found.stale) == ((usual,), (stale,))
 
 
 def test_a_longer_interval_is_usually_known_later() -> None:

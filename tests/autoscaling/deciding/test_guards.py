@@ -17,7 +17,7 @@ from shared.autoscaling import Cooldown, Limits, Mode, Observation, Recommendati
 from shared.autoscaling.acting.actions import adopt, request
 from shared.autoscaling.deciding import guards as rules
 from shared.autoscaling.deciding.decide import decide, remember
-from shared.autoscaling.deciding.guards import GUARDS, GUARDS_WHEN_HOLDING, Context, Guard, Limit
+from shared.autoscaling.deciding.guards import Context, Guard, Limit
 from shared.autoscaling.deciding.samples import observe
 from shared.autoscaling.declaring import Guards, Missing, RateLimit
 from shared.autoscaling.policy import Resource
@@ -645,22 +645,3 @@ def test_any_combination_of_guards_keeps_the_capacity_in_bounds_and_gives_reason
     if decision.desired != recommended:
         assert decision.limited_by
         assert decision.reason.count(";") >= len(decision.limited_by)
-
-
-@given(
-    guards=guards_of_any_kind.map(lambda guards: replace(guards, breaker_metric="backlog")),
-    capacity=st.integers(1, 25),
-    seconds=st.sampled_from([0, 200, 4000]),
-    last=st.sampled_from(ActionStatus),
-    changed_out=st.booleans(),
-    paced=st.booleans(),
-)
-def test_guards_that_are_skipped_for_a_recommendation_to_stay_would_not_apply_to_it(
-    guards: Guards, capacity: int, seconds: int, last: ActionStatus, changed_out: bool, paced: bool
-) -> None:
-    action = confirmed(30, target=capacity, changed_out=changed_out)
-    action = replace(action, status=last, retry_at=ago(-5))
-    declared = recommending(capacity, paced=paced, guards=guards)
-    held = holding(seconds, capacity=capacity, desired=action)
-    spared = [guard for guard in GUARDS if guard not in GUARDS_WHEN_HOLDING]
-    assert [asked(guard, declared, held) for guard in spared] == [None] * len(spared)

@@ -3,7 +3,7 @@ from __future__ import annotations
 import math
 import random
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
@@ -34,7 +34,6 @@ from shared.autoscaling import (
 from shared.autoscaling.acting.actions import confirm
 from shared.autoscaling.deciding.samples import (
     SAMPLES_KEPT_MAX,
-    MergeOutcome,
     kept_seconds,
     merge,
 )
@@ -47,38 +46,45 @@ from shared.autoscaling.transition import advance
 from shared.values.measurements import CAPACITY_METRIC, Metric, MetricValue
 from tests.builders import NOW, SOURCE, ago, metric, resource, sample
 
-WINDOW_SECONDS = 600
+BRIEF, LONG = resource(history_seconds=0), resource(history_seconds=3600)
 
 
 def merged(*sent: tuple[float, float], name: str = "backlog") -> Any:
     """The state after these samples, each a value and its age, and the outcome of the last."""
-    state, outcome = ScalingState(), None
+    state, outcome = ScalingState(), ""
     for value, age in sent:
         before = state
-        made = merge(state, metric(value, age, name), NOW, WINDOW_SECONDS)
-        state, outcome = made.state, made.outcome
-        assert (state is before) is (outcome is not ACCEPTED), "what is not kept changes nothing"
+        state, outcome = after(BRIEF, state, metric(value, age, name), NOW)
+        assert (state is before) is (outcome != "accepted"), "what is not kept changes nothing"
     return state, outcome
 
 
-ACCEPTED, STALE = MergeOutcome.ACCEPTED, MergeOutcome.STALE
+def after(
+    declared: Resource, state: ScalingState, sent: Metric, now: datetime
+) -> tuple[ScalingState, str]:
+    made = merge(declared, state, [sent], now)
+    for _, error in made.refused:
+        raise error
+    outcome = "accepted" if made.accepted else "stale" if made.stale else "duplicate"
+    assert (len(made.accepted) + len(made.stale) + made.duplicates) == 1
+    return made.state, outcome
 
 
 @pytest.mark.parametrize(
     ("sent", "outcome", "kept"),
     [
-        ([(5, 30), (6, 30)], MergeOutcome.DUPLICATE, [(5, 30)]),
-        ([(1, 10), (2, 20)], ACCEPTED, [(2, 20), (1, 10)]),  # a late one, in order of time
-        ([(1, 0), (5, 600)], ACCEPTED, [(5, 600), (1, 0)]),
-        ([(1, 0), (5, 601)], STALE, [(1, 0)]),
-        ([(5, -59)], ACCEPTED, [(5, -59)]),  # clocks differ
+        ([(5, 30), (6, 30)], "duplicate", [(5, 30)]),
+        ([(1, 10), (2, 20)], "accepted", [(2, 20), (1, 10)]),  # a late one, in order of time
+        ([(1, 0), (5, 600)], "accepted", [(5, 600), (1, 0)]),
+        ([(1, 0), (5, 601)], "stale", [(1, 0)]),
+        ([(5, -59)], "accepted", [(5, -59)]),  # clocks differ
     ],
 )
 def test_what_becomes_of_a_sample(
-    sent: list[tuple[float, float]], outcome: MergeOutcome, kept: list[tuple[float, float]]
+    sent: list[tuple[float, float]], outcome: str, kept: list[tuple[float, float]]
 ) -> None:
     state, found = merged(*sent)
-    assert found is outcome
+    assert found == outcome
     assert state.histories["backlog"].samples == tuple(sample(*each) for each in kept)
 
 
@@ -104,8 +110,8 @@ def test_a_sample_that_cannot_be_a_measurement_is_refused(
 
 
 def test_samples_that_have_left_the_window_are_dropped() -> None:
-    state = merge(ScalingState(), metric(1, 599), NOW, WINDOW_SECONDS).state
-    state = merge(state, metric(2, 0), ago(-2), WINDOW_SECONDS).state
+    state, _ = after(BRIEF, ScalingState(), metric(1, 599), NOW)
+    state, _ = after(BRIEF, state, metric(2, 0), ago(-2))
     assert state.histories["backlog"].samples == (sample(2),)
 
 
@@ -118,22 +124,22 @@ def test_a_history_keeps_a_bounded_number_of_samples() -> None:
 def test_only_changes_of_the_capacity_and_its_newest_sample_are_kept_in_any_arrival_order() -> None:
     state = ScalingState()
     for value, age in ((4, 5), (3, 65), (3, 95), (3, 80), (4, 20), (4, 35)):
-        state = merge(state, metric(value, age, CAPACITY_METRIC), NOW, WINDOW_SECONDS).state
+        state, _ = after(BRIEF, state, metric(value, age, CAPACITY_METRIC), NOW)
     kept = (sample(3, 95), sample(3, 65), sample(4, 35), sample(4, 5))
     assert state.histories[CAPACITY_METRIC].samples == kept
 
 
 def test_the_capacity_at_the_start_of_the_history_stays_known() -> None:
     state, _ = merged((3, 500), (4, 400), name=CAPACITY_METRIC)
-    state = merge(state, metric(5, -550, CAPACITY_METRIC), ago(-550), WINDOW_SECONDS).state
+    state, _ = after(BRIEF, state, metric(5, -550, CAPACITY_METRIC), ago(-550))
     assert [s.value for s in state.histories[CAPACITY_METRIC].samples] == [4, 5]
 
 
 def test_samples_may_be_kept_for_longer_than_the_window() -> None:
-    state = merge(ScalingState(), metric(1, 599), NOW, WINDOW_SECONDS, 3600).state
-    late = merge(state, metric(2, 0), ago(-900), WINDOW_SECONDS, 3600)
-    assert late.outcome is MergeOutcome.STALE
-    state = merge(late.state, metric(2, -900), ago(-900), WINDOW_SECONDS, 3600).state
+    state, _ = after(LONG, ScalingState(), metric(1, 599), NOW)
+    late, outcome = after(LONG, state, metric(2, 0), ago(-900))
+    assert outcome == "stale"
+    state, _ = after(LONG, late, metric(2, -900), ago(-900))
     assert [s.value for s in state.histories["backlog"].samples] == [1, 2]
 
 

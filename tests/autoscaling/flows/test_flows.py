@@ -17,7 +17,7 @@ from local.twins.autoscaling import MemoryCapacityControl, MemoryReader, MemoryS
 from shared.autoscaling import ManualChange, Mode, ServiceBusQueue, Throughput
 from shared.autoscaling.deciding.decide import EntryKind, LogEntry
 from shared.autoscaling.deciding.stretches import course_of
-from shared.autoscaling.declaring import CapacityTarget
+from shared.autoscaling.declaring import AppServicePlan
 from shared.autoscaling.errors import (
     BadMessage,
     CapacityDelayed,
@@ -82,7 +82,7 @@ class Control(MemoryCapacityControl):
     error: Exception | None = None
     after = False
 
-    async def change(self, target: CapacityTarget, capacity: int, read: PlanReading) -> int | None:
+    async def change(self, target: AppServicePlan, capacity: int, read: PlanReading) -> int | None:
         if self.error is not None and not self.after:
             raise self.error
         after = await super().change(target, capacity, read)
@@ -322,15 +322,15 @@ def test_many_samples_together_are_kept_and_confirm_like_single_ones(
 ) -> None:
     start = ScalingState(desired=pending)
     together = advance(COUNTED, start, metrics, NOW)
-    state, accepted, refused = start, list[Metric](), list[BadMessage]()
+    state, accepted, refused = start, list[Metric](), list[tuple[Metric, BadMessage]]()
     for each in metrics:
         alone = advance(COUNTED, state, [each], NOW)
         state = alone.state
-        accepted += alone.accepted
-        refused += alone.refused
+        accepted += alone.merged.accepted
+        refused += alone.merged.refused
     assert (together.state.histories, together.state.desired) == (state.histories, state.desired)
-    assert together.accepted == tuple(accepted)
-    assert list(map(str, together.refused)) == list(map(str, refused))
+    assert together.merged.accepted == tuple(accepted)
+    assert list(map(str, together.merged.refused)) == list(map(str, refused))
 
 
 # --- scaler and reconciler ---
@@ -378,7 +378,7 @@ async def test_an_action_is_not_confirmed_if_another_capacity_is_read_back() -> 
     class IgnoringChanges(Control):
         async def change(
             self,
-            target: CapacityTarget,
+            target: AppServicePlan,
             capacity: int,
             read: PlanReading,  # noqa: ARG002  the port has it
         ) -> int | None:
@@ -450,7 +450,7 @@ async def test_a_change_that_took_effect_is_confirmed_even_if_it_was_given_up_me
 
     class GivenUpMeanwhile(Control):
         async def change(
-            self, target: CapacityTarget, capacity: int, read: PlanReading
+            self, target: AppServicePlan, capacity: int, read: PlanReading
         ) -> int | None:
             world.now += timedelta(seconds=601)
             await world.reconcile()
@@ -469,7 +469,7 @@ async def test_a_late_change_that_undoes_a_newer_one_is_logged_and_repaired(fill
 
     class Slow(Control):
         async def change(
-            self, target: CapacityTarget, capacity: int, read: PlanReading
+            self, target: AppServicePlan, capacity: int, read: PlanReading
         ) -> int | None:
             world.control = Control(lambda: world.now, {"plan-1": 2})
             new = await world.load([0] * 45)
@@ -495,7 +495,7 @@ async def test_a_resource_that_cannot_be_reconciled_does_not_affect_the_others(h
     world.now += timedelta(seconds=60)
 
     class Failing(Control):
-        async def read(self, target: CapacityTarget) -> PlanReading:
+        async def read(self, target: AppServicePlan) -> PlanReading:
             if target.name == "plan-2" and hangs:
                 await asyncio.Event().wait()
             return await super().read(target)
@@ -514,13 +514,13 @@ class Slow(Control):
 
     reads = 0
 
-    async def read(self, target: CapacityTarget) -> PlanReading:
+    async def read(self, target: AppServicePlan) -> PlanReading:
         self.reads += 1
         return await super().read(target)
 
     async def change(
         self,
-        target: CapacityTarget,
+        target: AppServicePlan,
         capacity: int,
         read: PlanReading,  # noqa: ARG002  the port has it
     ) -> int | None:
@@ -635,7 +635,7 @@ async def test_the_timer_is_bounded_and_says_once_how_many_resources_are_left(
     names = [f"plan-{number}" for number in range(40)]
 
     class Hanging(Control):
-        async def read(self, target: CapacityTarget) -> PlanReading:
+        async def read(self, target: AppServicePlan) -> PlanReading:
             nonlocal running, most
             if int(target.name.removeprefix("plan-")) % 2:
                 return await super().read(target)

@@ -10,7 +10,7 @@ import pytest
 from local.twins.autoscaling import MemoryCapacityControl, MemoryReader, MemoryStateStore
 from shared.autoscaling import Mode, StorageQueue
 from shared.autoscaling.deciding.decide import EntryKind, LogEntry
-from shared.autoscaling.declaring import CapacityTarget
+from shared.autoscaling.declaring import AppServicePlan
 from shared.autoscaling.errors import OverrideRefused
 from shared.autoscaling.flows import check_connections as connected
 from shared.autoscaling.flows import override as control
@@ -190,7 +190,7 @@ class Identity:
     async def lacking_to_join(self, _environment: str) -> tuple[str, ...]:
         return ()
 
-    async def lacking(self, target: CapacityTarget) -> tuple[str, ...]:
+    async def lacking(self, target: AppServicePlan) -> tuple[str, ...]:
         assert target == WORKERS.target
         return self.missing
 

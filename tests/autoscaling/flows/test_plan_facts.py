@@ -242,7 +242,11 @@ async def test_a_sender_outside_the_app_cannot_say_what_a_plan_can_have(world: W
 
 
 @pytest.mark.parametrize(
-    ("plan", "told"), [({"maximum": "x"}, "maximum must be a int"), ("x", "must be a JSON object")]
+    ("plan", "told"),
+    [
+        ({"maximum": "x"}, "maximum is a str, but must be a whole number"),
+        ("x", "must be a JSON object"),
+    ],
 )
 @pytest.mark.parametrize("sent", [False, True])
 async def test_facts_that_are_wrong_in_a_message_are_told_and_leave_its_samples(

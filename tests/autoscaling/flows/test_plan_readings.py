@@ -8,11 +8,11 @@ import pytest
 
 from local.twins.autoscaling import MemoryCapacityControl, MemoryReader, MemoryStateStore
 from shared.autoscaling import PlanCapacity, Source
-from shared.autoscaling.declaring import CapacityTarget, Guards, Missing
+from shared.autoscaling.declaring import AppServicePlan, Guards, Missing
 from shared.autoscaling.errors import CapacityPostponed
 from shared.autoscaling.flows import scaling_logic
 from shared.autoscaling.flows.metric_collector import Collection, collect
-from shared.autoscaling.flows.plan_readings import PlanReadings
+from shared.autoscaling.flows.reading import PlanReadings
 from shared.autoscaling.messages import decode_samples
 from shared.autoscaling.operating.conditions import conditions
 from shared.autoscaling.policy import Resource
@@ -42,7 +42,7 @@ class World(MemoryCapacityControl):
         self.readings = PlanReadings()
         self.reader = MemoryReader(lambda: self.now, {SOURCE: 42.0}, self)
 
-    async def describe(self, target: CapacityTarget) -> MetricValue:
+    async def describe(self, target: AppServicePlan) -> MetricValue:
         if len(self.asked) >= self.limit:
             raise CapacityPostponed("the limit is used up")
         self.asked.append(target.name)

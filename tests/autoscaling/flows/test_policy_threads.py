@@ -24,7 +24,7 @@ from shared.autoscaling.flows import notify, preview, scaling_logic
 from shared.autoscaling.flows.policy_threads import PolicyThreads
 from shared.autoscaling.messages import Samples
 from shared.autoscaling.policies.checks import member
-from shared.autoscaling.policies.conditional import Condition, scale_in_only_if
+from shared.autoscaling.policies.combine import Condition, scale_in_only_if
 from shared.autoscaling.policy import (
     Observation,
     Policy,

@@ -14,7 +14,7 @@ import pytest
 from local.twins.autoscaling import MemoryCapacityControl, MemoryReader
 from local.twins.platform_metrics import MemoryPlatformMetrics
 from shared.autoscaling import AzureMonitorMetric
-from shared.autoscaling.azure_monitor.together import (
+from shared.autoscaling.azure_monitor.source import (
     PlatformMetrics,
     PlatformReading,
     Together,

@@ -29,7 +29,6 @@ from shared.autoscaling.learning.backlogs import (
     AGE_AT_MOST,
     Unfallen,
     age_minutes,
-    backlog_name,
     fall_limit,
     stalls,
     unfallen,
@@ -289,7 +288,7 @@ def test_an_age_beyond_all_limits_of_time_is_not_known(arrivals: float, age: flo
 
 def test_the_age_of_the_message_at_the_front_is_no_backlog() -> None:
     metrics = {"age": StorageQueue("work", peek=True), "backlog": StorageQueue("work")}
-    assert backlog_name(resource(metrics=metrics)) == "backlog"
+    assert resource(metrics=metrics).backlog_metric == "backlog"
 
 
 @pytest.mark.parametrize(("seconds", "is_known"), [(-15, True), (0, True), (15, False)])

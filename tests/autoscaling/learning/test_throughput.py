@@ -34,7 +34,6 @@ from shared.autoscaling import (
 )
 from shared.autoscaling.deciding.decide import decide
 from shared.autoscaling.deciding.validation import problems
-from shared.autoscaling.learning.backlogs import backlog_name
 from shared.autoscaling.learning.throughput import (
     Counted,
     counted_rate,
@@ -230,7 +229,7 @@ def test_a_count_teaches_and_decides_nothing() -> None:
 def test_a_count_may_be_older_than_the_window() -> None:
     late = [metric(120, 1200, name="finished"), metric(120, 1200)]
     step = advance(COUNTING, state(), late, NOW)
-    assert (step.accepted, step.stale) == ((late[0],), (late[1],))
+    assert (step.merged.accepted, step.merged.stale) == ((late[0],), (late[1],))
 
 
 def test_a_count_that_never_comes_is_no_missing_data() -> None:
@@ -312,4 +311,4 @@ def test_the_throughput_is_learned_from_the_backlog_that_the_policies_name(
 ) -> None:
     sources = {"backlog": SOURCE, "retries": StorageQueue("retries"), "cpu": HubMetric()}
     metrics = {name: sources[name] for name in names.split()}
-    assert backlog_name(resource(policy=policy, metrics=metrics)) == learned
+    assert resource(policy=policy, metrics=metrics).backlog_metric == learned

@@ -18,7 +18,7 @@ from shared.autoscaling.declaring import AppServicePlan
 from shared.autoscaling.errors import CapacityPostponed, CapacityRefused
 from shared.autoscaling.flows.check_connections import check_all
 from shared.autoscaling.flows.metric_collector import Collection, collect
-from shared.autoscaling.flows.plan_readings import PlanReadings
+from shared.autoscaling.flows.reading import PlanReadings
 from shared.autoscaling.plan_facts import PlanReading
 from shared.autoscaling.plans.app_service import AppServiceControl
 from shared.autoscaling.plans.lists import PlanLists

@@ -26,7 +26,7 @@ from shared.autoscaling.flows.reconciler import Reconciler
 from shared.autoscaling.flows.scaler import Scaler
 from shared.autoscaling.messages import encode_action
 from shared.autoscaling.policy import Resource
-from shared.autoscaling.state import BacklogTrend, Learned, ScaleAction
+from shared.autoscaling.state import Learned, ScaleAction
 from shared.autoscaling.store.entries import (
     LOG_PREFIX,
     PACKED,
@@ -235,49 +235,16 @@ async def test_a_message_poisoned_by_an_unreadable_row_is_logged_with_the_reason
     assert all("row 'desired' of table Scaling cannot be read" in line.reason for line in lines)
 
 
-def relearned(epoch: int, **unreadable: Any) -> Learned:
-    """The learned values without those that the unreadable rows below contain."""
-    return replace(FULL.learned, epoch=epoch, dead_times=0, dead_time_minutes=0, **unreadable)
-
-
-PARTLY_UNREADABLE = (
-    "row 'learned' of table Scaling is partly unreadable; these parts are learned again: "
-)
-
-
 @pytest.mark.parametrize(
-    ("row", "why", "learned"),
+    "row",
     [
-        (
-            {"RowKey": "learned", "epoch": 7, "trend": '{"weeks": 1}'},
-            f"{PARTLY_UNREADABLE}trend",
-            relearned(7, trend=BacklogTrend()),
-        ),
-        (
-            {"RowKey": "learned", "epoch": 7, "stalls": '[{"metric": "backlog"}]'},
-            f"{PARTLY_UNREADABLE}stalls",
-            relearned(7, stalls=()),
-        ),
-        (
-            {"RowKey": "learned", "epoch": "seven", "trend": "{}"},
-            f"{PARTLY_UNREADABLE}epoch",
-            relearned(0, trend=BacklogTrend()),
-        ),
-        (
-            {"RowKey": "profile", "time_zone": "Mars/Olympus"},
-            "row 'profile' of table Scaling cannot be read (",
-            FULL.learned,
-        ),
-        (
-            {"RowKey": "rules", "version": 7},
-            "row 'rules' of table Scaling cannot be read (",
-            FULL.learned,
-        ),
-        (
-            {"RowKey": "last", "entry_0": "{"},
-            "row 'last' of table Scaling cannot be read (",
-            FULL.learned,
-        ),
+        {"RowKey": "learned", "epoch": 7, "trend": '{"weeks": 1}'},
+        {"RowKey": "learned", "epoch": 7, "stalls": '[{"metric": "backlog"}]'},
+        {"RowKey": "learned", "epoch": 7, "work": '{"recent": [[1.0]]}'},
+        {"RowKey": "learned", "epoch": "seven", "trend": "{}"},
+        {"RowKey": "profile", "time_zone": "Mars/Olympus"},
+        {"RowKey": "rules", "version": 7},
+        {"RowKey": "last", "entry_0": "{"},
     ],
 )
 async def test_a_resource_keeps_scaling_without_an_optional_row_and_reports_it(
@@ -285,24 +252,22 @@ async def test_a_resource_keeps_scaling_without_an_optional_row_and_reports_it(
     store: TableStateStore,
     table: Any,
     row: dict[str, Any],
-    why: str,
-    learned: Learned,
 ) -> None:
     bad, _ = two
     profile = profile_row(bad, UsualWeek(tuple(float(hour) for hour in range(168)), "UTC", ()))
     sound_profile = profile if row["RowKey"] == "profile" else {}
-    lessons = {"dead_times": 0, "dead_time_minutes": 0}
-    table.upsert_entity({**sound_profile, **lessons, "PartitionKey": bad, **row})
+    table.upsert_entity({**sound_profile, "PartitionKey": bad, **row})
     snapshot = await store.load(bad)
     (reason,) = snapshot.unreadable
     if row["RowKey"] == "learned":
-        assert snapshot.state == replace(FULL, learned=learned)
+        assert snapshot.state == replace(FULL, learned=Learned())
     elif row["RowKey"] == "rules":
         assert snapshot.state == replace(FULL, rules=None)
     elif row["RowKey"] == "last":
         assert (snapshot.state, snapshot.decided) == (FULL, None)
     else:
         assert snapshot.state == replace(FULL, profile=WeekProfile((), absent=reason))
+    why = f"row {row['RowKey']!r} of table Scaling cannot be read ("
     assert reason.startswith(why)
     now = datetime.now(UTC)
     assert why.replace("'", "&#39;") in (await dashboard(Request(), board(two, store))).body
