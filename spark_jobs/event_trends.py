@@ -25,6 +25,7 @@ from shared.sampling.profile import NoProfile, profile_row
 from shared.sampling.trend_rows import Trend, as_json
 from shared.sampling.usual_week import usual_week
 from spark_jobs import job
+from spark_jobs.model import describe
 from spark_jobs.options import Options, parse
 from spark_jobs.publish import parquet
 from spark_jobs.publish.pictures import SERIES_MAX, pictures, undrawn_count
@@ -153,7 +154,7 @@ def _chosen(options: Options, trends: Sequence[Trend]) -> list[Trend]:
 
 def _print(options: Options, done: job.Done) -> None:
     chosen = _chosen(options, done.trends)
-    notes = [*map(job.describe, done.complaints), *done.notes]
+    notes = [*map(describe, done.complaints), *done.notes]
     if missing := 0 if options.no_pictures else undrawn_count(chosen):
         text = f"{SERIES_MAX} series were drawn, {missing} were not; choose series with --event"
         notes.append(text)

@@ -41,6 +41,7 @@ from shared.sampling.diagnostic_export import (
 )
 from shared.sampling.fields import NO_OPERATION, rate_percent
 from shared.sampling.model import Ignored, Quarantined, Reason, Record, RecordKind
+from shared.sampling.operations import sampler_of
 from shared.sampling.records import TEXT_MAX, parts_of, plausible, read_line
 from shared.sampling.series import UNKNOWN_AGE, Shape, hours_until
 from shared.sampling.weights import weigh
@@ -401,14 +402,20 @@ class _Reader:
 
     def _sample(self, records: Any, days: Any, ids: Any, stated: Any) -> None:
         """Adds the operations of records to samples. Metrics are not sampled."""
+        if not len(records):
+            return
         events = np.array([kind != RecordKind.METRIC for kind, *_ in self._series])
         chosen = records["unit"] != records["key"]
         chosen[chosen] = events[records["series"][chosen]]
-        versions = Numbered()
+        versions, kinds = Numbered(), Numbered()
         of_senders = np.array([versions[sdk] for _, sdk, _ in self._senders])
-        codes = days[chosen] * len(versions) + of_senders[records["sender"][chosen]]
-        found, which = np.unique(codes.astype(np.int64), return_inverse=True)
-        names = list(versions)
+        of_series = np.array([kinds[kind] for kind, *_ in self._series])
+        samplers = Numbered()
+        numbers = np.array([[samplers[sampler_of(v, k)] for k in kinds] for v in versions])
+        own = numbers[of_senders[records["sender"][chosen]], of_series[records["series"][chosen]]]
+        codes = days[chosen].astype(np.int64) * len(samplers) + own
+        found, which = np.unique(codes, return_inverse=True)
+        names = list(samplers)
         groups = [(code // len(names), names[code % len(names)]) for code in found.tolist()]
         self._samples.add(groups, which, records["unit"][chosen], ids[chosen], stated[chosen])
 
