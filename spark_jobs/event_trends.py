@@ -57,7 +57,8 @@ def _main(arguments: Sequence[str] | None) -> None:
 
 def _run(options: Options, now: datetime) -> job.Done:
     connection_string = os.environ.get(CONNECTION_STRING, "")
-    controls = read_controls(options.control, connection_string) if options.control else {}
+    control = options.control
+    controls = read_controls(control, open_session, connection_string) if control else {}
     tables = open_tables(options.tables, os.environ) if options.tables else None
     source = source_of(options.inputs, open_session, connection_string)
     source.files()  # reports a wrong path before Spark starts
@@ -76,7 +77,7 @@ def _run(options: Options, now: datetime) -> job.Done:
         kept_events={*options.events, *(event for event, _ in options.profile)},
         replace=options.replace,
         trust_weights=options.trust_weights,
-        control_file=str(Path(local_path("--control", options.control)).absolute()),
+        control_file=str(Path(local_path("--control", control)).absolute()),
     )
 
     def draw(trends: Sequence[Trend]) -> Mapping[str, bytes]:

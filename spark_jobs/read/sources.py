@@ -174,14 +174,24 @@ def files_of(location: str, connection_string: str) -> LocalFiles | AzureBlobs:
     return AzureBlobs(https_of(location) if scheme in AZURE else location, connection_string)
 
 
-def read_controls(location: str, connection_string: str = "") -> Controls:
-    """Reads a control series from a local file or a blob. Raises JobError."""
+def read_controls(
+    location: str, spark: Callable[[], SparkSession], connection_string: str = ""
+) -> Controls:
+    """Reads a control series from a local file, a blob, or a file that only Spark can open. Raises
+    JobError."""
     try:
-        source = files_of(location, connection_string)
+        by_spark = scheme_of(location) not in (*OWN, *AZURE)
+        source = (
+            ClusterFiles(spark(), [location]) if by_spark else files_of(location, connection_string)
+        )
         files = source.files()
         if len(files) != 1:
             raise JobError("is not one file; name one")
-        return controls_of(source.read(files[0].path, 0, files[0].size_bytes).decode())
+        if isinstance(source, ClusterFiles):
+            content = b"\n".join(bytes(row.line) for row in source.lines(files).collect())
+        else:
+            content = source.read(files[0].path, 0, files[0].size_bytes)
+        return controls_of(content.decode())
     except (JobError, BadControl, UnicodeDecodeError) as error:
         raise JobError(f"--control {location}: {error}") from error
 
