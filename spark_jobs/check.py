@@ -9,7 +9,7 @@ import argparse
 import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from datetime import date, timedelta
+from datetime import UTC, date, datetime, timedelta
 
 from spark_jobs.errors import JobError, exit_code, need_packages
 
@@ -29,19 +29,22 @@ from spark_jobs.sums.alone import Alone, added_up
 
 FILES_BYTES_MAX = 600_000_000
 """About a million records, which take 100 MB of memory."""
+ARRIVAL_DAYS = 1
 PACKED = 10
 """The size of a text beside that of its compressed file."""
-SHOWN_MAX, COMPLAINTS_MAX = 40, 5
+SHOWN_MAX, COMPLAINTS_MAX, NAMES_MAX = 40, 5, 10
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m spark_jobs.check", description=__doc__)
     parser.add_argument("folder", metavar="FOLDER", help="exported telemetry: a folder or file, or"
         " an http(s) URL of blobs; the newest dates are read first")  # fmt: skip
-    return exit_code("check", lambda: print("\n".join(_page(parser.parse_args(arguments).folder))))
+    today = datetime.now(UTC).date()
+    folder = parser.parse_args(arguments).folder
+    return exit_code("check", lambda: print("\n".join(page_of(folder, today))))
 
 
-def _page(folder: str) -> Iterator[str]:
+def page_of(folder: str, today: date) -> Iterator[str]:
     source = files_of(folder, os.environ.get("AZURE_STORAGE_CONNECTION_STRING", ""))
     files = sorted((f for f in source.files() if f.is_export), key=lambda file: file.blob_date)
     chosen = _newest(files)
@@ -58,26 +61,40 @@ def _page(folder: str) -> Iterator[str]:
     if left := len(files) - len(chosen):
         yield f"  not read: {left} files of older dates; spark_jobs.event_trends reads all"
     yield "\nItemCounts"
-    yield from _some([f"  {line}" for line in _item_counts(found.operations)])
+    yield from _some(
+        [f"  {line}" for line in _item_counts(found.operations)]
+        or ["  cannot be told: no record has an OperationId"]
+    )
     yield "\nEvents"
-    yield from _some([f"  {line}" for line in _lost(found)] or ["  none is seen to be incomplete"])
-    if len(dates) == 1:
-        yield "  There is only one date. Losses are seen by comparing dates."
+    yield from _some([f"  {line}" for line in _events(found)])
+    if 0 <= (today - date.fromisoformat(dates[-1])).days <= ARRIVAL_DAYS:
+        yield f"  Some files of {dates[-1]} may still be written. Tables arrive at different times."
     if left_out := sum(day.counts[LEFT_OUT,] for day in found.operations.values()):
         yield f"  {left_out:,} operations near midnight or with late records were left out"
 
 
-def _lost(found: Alone) -> Iterator[str]:
-    """Yields the events that were lost. The first and the last date may not be whole, so only
-    companions count there.
+def _events(found: Alone) -> Iterator[str]:
+    """Yields the events that were lost, and those that were not compared. The first and the last
+    date may not be whole, so only companions count there.
     """
     dates = sorted(found.operations)
+    if len(dates) == 1:
+        yield "There is only one date. Losses are seen by comparing dates."
+        return
     tomorrow = date.fromisoformat(dates[-1]) + timedelta(days=1)
     inputs = TrendInputs(Shape(), found.read.blob_dates, tomorrow, operations=found.operations)
-    for trend in trends_of(found.totals, inputs):
+    trends, lost = trends_of(found.totals, inputs), False
+    for trend in trends:
         by_count = trend.verdict in LOST and trend.date in dates[1:-1]
         if by_count or trend.evidence.get("companion_fallen"):
             yield f"{trend.date} {trend.event}: {trend.verdict}: {trend.reason}"
+            lost = True
+    compared = {trend.event for trend in trends if "companion" in trend.evidence}
+    if compared and not lost:
+        yield "none is seen to be incomplete"
+    if others := sorted({trend.event for trend in trends} - compared):
+        named = ", ".join(others[:NAMES_MAX]) + (", …" if len(others) > NAMES_MAX else "")
+        yield f"not compared, for want of an event with the same operations and sampling: {named}"
 
 
 def _item_counts(operations: Mapping[str, DayOperations]) -> Iterator[str]:

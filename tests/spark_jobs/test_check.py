@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 from dataclasses import replace
+from datetime import date, timedelta
 from pathlib import Path
 
 import pytest
@@ -99,6 +100,32 @@ def test_events_that_are_all_kept_do_not_hide_that_requests_are_sampled(
     of_date = factors(tmp_path)["2026-11-01"]
     assert of_date[lying.sdk_version] == pytest.approx(1 / 0.45, rel=0.03)
     assert of_date[f"{lying.sdk_version}{LOGS}"] == 1.0
+
+
+@pytest.mark.parametrize(("age", "told"), [(-3, False), (0, True), (1, True), (2, False)])
+def test_a_date_whose_files_may_still_be_written_is_told(
+    age: int, told: bool, tmp_path: Path
+) -> None:
+    """One table may lag behind another by minutes, which looks like a loss in the last hour."""
+    write_export(tmp_path, FAMILIES["Java"], days=2)
+    page = "\n".join(check.page_of(str(tmp_path), date(2026, 11, 2) + timedelta(days=age)))
+    assert ("Some files of 2026-11-02 may still be written." in page) is told
+
+
+def test_the_page_does_not_say_that_nothing_is_lost_where_nothing_was_compared(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_export(tmp_path, FAMILIES["Java"], days=2)
+    for file in tmp_path.rglob("*.json"):
+        file.write_text(re.sub(r'"OperationId": "\w+"', '"OperationId": ""', file.read_text()))
+    assert check.main([str(tmp_path)]) == 0
+    page = capsys.readouterr().out
+    assert "cannot be told: no record has an OperationId" in page
+    names = "OrderConfirmed, POST /checkout, SQL: orders"
+    assert (
+        f"not compared, for want of an event with the same operations and sampling: {names}" in page
+    )
+    assert "none is seen to be incomplete" not in page
 
 
 def test_it_runs_in_one_process_without_spark(tmp_path: Path) -> None:
