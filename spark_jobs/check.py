@@ -45,7 +45,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def page_of(folder: str, today: date) -> Iterator[str]:
-    source = files_of(folder, os.environ.get("AZURE_STORAGE_CONNECTION_STRING", ""))
+    source = files_of([folder], os.environ.get("AZURE_STORAGE_CONNECTION_STRING", ""))
     files = sorted((f for f in source.files() if f.is_export), key=lambda file: file.blob_date)
     chosen = _newest(files)
     pieces = pieces_of_chunks(source, [Chunk(file, 0, file.size_bytes) for file in chosen])

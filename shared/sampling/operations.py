@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 
 from shared.sampling.companions import Pairs, PairTest, Share
 from shared.sampling.estimates import NORMAL_975
-from shared.sampling.kept_ids import NOT_RIGHT, WeightsSeen
+from shared.sampling.kept_ids import NOT_RIGHT, OPERATIONS_MIN, WeightsSeen
 from shared.sampling.model import RecordKind
 from shared.sampling.series import Series
 
@@ -60,7 +60,14 @@ class DayOperations:
         left out."""
         wrong = {sdk: s.factor for sdk, s in self.weights.items() if s.weights in NOT_RIGHT}
         proven = {sdk: 1.0 for sdk, s in self.weights.items() if s.proves_weight_1(sdk)}
-        return {**wrong, **proven}
+        logs = {f"{sdk}{LOGS}": 1.0 for sdk in proven if not self._knows(f"{sdk}{LOGS}")}
+        return {**logs, **wrong, **proven}
+
+    def _knows(self, sampler: str) -> bool:
+        """Whether enough ids are known. Otherwise, events and traces are sampled as requests are,
+        or not at all: if all requests are kept, so are they."""
+        seen = self.weights.get(sampler)
+        return seen is not None and seen.operations >= OPERATIONS_MIN
 
     @property
     def factor_error(self) -> float:

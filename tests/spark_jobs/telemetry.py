@@ -18,7 +18,7 @@ from spark_jobs.job import Done, Request, run_job
 from spark_jobs.publish.stores import LocalStore
 from spark_jobs.read.files import Chunk, SourceFile
 from spark_jobs.read.lines import batches_of
-from spark_jobs.read.sources import LocalFiles, pieces_of_chunks
+from spark_jobs.read.sources import Files, pieces_of_chunks
 from spark_jobs.sums.alone import added_up
 
 TODAY = date(2017, 7, 1)
@@ -81,11 +81,11 @@ def compute(
         until=until,
         **more,
     )
-    return run_job(LocalFiles(str(data)), LocalStore(output), engine, request)
+    return run_job(Files([str(data)]), LocalStore(output), engine, request)
 
 
 def batches_of_task(
-    source: LocalFiles, chunks: Sequence[Chunk], shape: Shape
+    source: Files, chunks: Sequence[Chunk], shape: Shape
 ) -> Iterator[pa.RecordBatch]:
     """Returns what a task reads from its chunks, without Spark."""
     return batches_of(pieces_of_chunks(source, chunks), shape)

@@ -17,7 +17,7 @@ from shared.sampling.series import Shape
 from spark_jobs import check
 from spark_jobs.read.files import Chunk
 from spark_jobs.read.lines import batches_of
-from spark_jobs.read.sources import LocalFiles, pieces_of_chunks
+from spark_jobs.read.sources import Files, pieces_of_chunks
 from spark_jobs.sums.alone import added_up
 from tests.spark_jobs.sdk_exports import FAMILIES, Family, write_export
 
@@ -165,7 +165,7 @@ def test_a_folder_without_telemetry_is_an_error(
 
 def factors(folder: Path) -> dict[str, dict[str, float]]:
     """By date and SDKVersion."""
-    source = LocalFiles(str(folder))
+    source = Files([str(folder)])
     files = source.files()
     chunks = [Chunk(file, 0, file.size_bytes) for file in files]
     found = added_up(files, batches_of(pieces_of_chunks(source, chunks), Shape()))

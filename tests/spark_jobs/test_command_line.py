@@ -31,7 +31,7 @@ from spark_jobs.options import parse
 from spark_jobs.publish.stores import LocalStore
 from spark_jobs.read import sources
 from spark_jobs.read.names import names_in
-from spark_jobs.read.sources import ClusterFiles, LocalFiles, read_controls, source_of
+from spark_jobs.read.sources import ClusterFiles, Files, read_controls, source_of
 from tests.autoscaling.policies.test_single_metrics import seeing
 from tests.spark_jobs.telemetry import FOLDER, event, pack, put
 
@@ -113,7 +113,7 @@ def test_a_file_that_is_gone_when_a_task_reads_it_is_named_with_the_machine(
     tmp_path: Path,
 ) -> None:
     with pytest.raises(JobError, match=f"gone.json: No such file or directory on {gethostname()}"):
-        LocalFiles(str(tmp_path)).read(str(tmp_path / "gone.json"), 0, 1)
+        Files([str(tmp_path)]).read(str(tmp_path / "gone.json"), 0, 1)
 
 
 def test_a_range_without_files_names_the_dates_that_have_files(

@@ -20,6 +20,7 @@ from shared.sampling.operations import (
     BOTH,
     KEPT,
     LEFT_OUT,
+    LOGS,
     OF,
     Counts,
     DayOperations,
@@ -40,7 +41,7 @@ from spark_jobs.publish.stores import LocalStore
 from spark_jobs.read import operations
 from spark_jobs.read.files import SourceFile
 from spark_jobs.read.lines import batches_of
-from spark_jobs.read.sources import ClusterFiles, LocalFiles, Source
+from spark_jobs.read.sources import ClusterFiles, Files, Source
 from spark_jobs.sums import totals
 from spark_jobs.sums.alone import Alone, added_up
 from tests.spark_jobs.sdk_exports import FAMILIES, INSTANCES, write_export
@@ -94,7 +95,7 @@ def test_an_input_that_spark_reads_gives_the_bytes_of_one_that_the_job_reads(
     put(tmp_path / "in", DAY, lines, hour=9)
     pack(put(tmp_path / "in", DAY, shop(300), hour=10))
     places: dict[str, Source] = {
-        "job": LocalFiles(str(tmp_path / "in")),
+        "job": Files([str(tmp_path / "in")]),
         "spark": ClusterFiles(spark, [(tmp_path / "in").as_uri()]),
     }
     request = Request(Shape(), "run", date(2026, 11, 5))
@@ -238,6 +239,17 @@ def test_a_loss_names_the_slice_to_which_it_is_limited(column: str, value: str, 
     days = [pairs_of(date(2017, 5, 10 + n), each) for n, each in enumerate(counts)]
     (seen,) = [each for each in judge_companions(days[-1], days[:-1]).values() if each.lost]
     assert limited_to(seen.test, counts[-1]) == told
+
+
+@pytest.mark.parametrize(("operations", "trusted"), [(None, True), (12, True), (500, False)])
+def test_few_events_are_kept_as_requests_are(operations: int | None, trusted: bool) -> None:
+    """On a day of a loss, too few may be left to show it by their own ids."""
+    sdk = "py3.11.9:otel1.28.2:ext1.0.0b33"
+    weights = {sdk: WeightsSeen(Weights.RIGHT, 500, 1.0, unsampled=True)}
+    if operations:
+        weights[f"{sdk}{LOGS}"] = WeightsSeen(Weights.UNKNOWN, operations)
+    expected = {sdk: 1.0, f"{sdk}{LOGS}": 1.0} if trusted else {sdk: 1.0}
+    assert DayOperations(weights=weights).factors == expected
 
 
 def test_records_without_an_operation_and_metrics_form_no_pairs() -> None:
