@@ -21,9 +21,8 @@ if __name__ == "__main__":
 
 from shared.sampling import unreadable
 from shared.sampling.control import Controls
-from shared.sampling.profile import NoProfile, profile_row
+from shared.sampling.profile import NoProfile, profile_row, usual_week
 from shared.sampling.trend_rows import Trend, as_json
-from shared.sampling.usual_week import usual_week
 from spark_jobs import job
 from spark_jobs.model import describe
 from spark_jobs.options import Options, parse

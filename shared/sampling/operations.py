@@ -60,14 +60,10 @@ class DayOperations:
         left out."""
         wrong = {sdk: s.factor for sdk, s in self.weights.items() if s.weights in NOT_RIGHT}
         proven = {sdk: 1.0 for sdk, s in self.weights.items() if s.proves_weight_1(sdk)}
-        logs = {f"{sdk}{LOGS}": 1.0 for sdk in proven if not self._knows(f"{sdk}{LOGS}")}
-        return {**logs, **wrong, **proven}
-
-    def _knows(self, sampler: str) -> bool:
-        """Whether enough ids are known. Otherwise, events and traces are sampled as requests are,
-        or not at all: if all requests are kept, so are they."""
-        seen = self.weights.get(sampler)
-        return seen is not None and seen.operations >= OPERATIONS_MIN
+        many = {name for name, s in self.weights.items() if s.operations >= OPERATIONS_MIN}
+        logs = {f"{sdk.removesuffix(LOGS)}{LOGS}" for sdk in proven} - many
+        # Events and traces are sampled as requests are, or not at all.
+        return {**dict.fromkeys(logs, 1.0), **wrong, **proven}
 
     @property
     def factor_error(self) -> float:

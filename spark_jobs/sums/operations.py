@@ -33,8 +33,8 @@ def operation_counts(records: dict[str, Any], series: Names, senders: Names) -> 
         return Counts()
     columns = [records[name][chosen] for name in ("k", "series", "unit")]
     chosen = chosen[np.lexsort(columns)]  # of an event's records, that of the smallest weight first
-    unit, number, sender, hour = (
-        records[name][chosen] for name in ("unit", "series", "sender", "hour")
+    unit, number, sender, hour, k = (
+        records[name][chosen] for name in ("unit", "series", "sender", "hour", "k")
     )
     first = starts(unit)
     sizes = np.diff(first, append=len(chosen))
@@ -52,8 +52,9 @@ def operation_counts(records: dict[str, Any], series: Names, senders: Names) -> 
     table[operation[rows], place[number[rows]]] = rows
     names = [series[n] for n in most]
     found.update(_shared(table >= 0, names))
-    weights = np.where(table >= 0, records["k"][chosen][table], 0.0)
-    found.update(_sampled_away(weights, names))
+    uneven = np.maximum.reduceat(k, first) > np.minimum.reduceat(k, first)
+    few = table[uneven[~left_out]]
+    found.update(_sampled_away(np.where(few >= 0, k[few], 0.0), names))
     slices = _slices(senders, sender, hour)
     for event, companion in _nearest(table >= 0):
         at = table[:, companion][table[:, companion] >= 0]
@@ -96,8 +97,6 @@ def _sampled_away(weights: Any, names: Sequence[tuple[str, ...]]) -> Counts:
     """Of a record of weight k that shares an operation with one of weight l < k, k / l - 1 more had
     been sent, whose other record was kept. ``weights`` are 0 where an operation has no such event.
     """
-    lightest = np.where(weights > 0, weights, np.inf).min(axis=1, initial=np.inf)
-    weights = weights[weights.max(axis=1, initial=0.0) > lightest]
     limits = np.where(weights >= 2, weights + ROUNDING, weights * LIKE)
     found = Counts()
     for event, own in enumerate(weights.T[:, :, None]):
