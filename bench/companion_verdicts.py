@@ -17,7 +17,7 @@ from shared.sampling.id_scores import hash_scores
 from shared.sampling.kept_ids import Weights, weights_seen
 from shared.sampling.verdict import LOST, judge
 
-SHOPS = 24
+SHOPS, ALARM_SHOPS = 24, 96
 LOSSES = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5)
 OTEL_LOSSES = (0.0, 0.05, 0.1, 0.5, 0.9)
 FIRST = 28
@@ -167,9 +167,7 @@ def measure(seed: int = 14) -> Iterator[Measurement]:
 
     usual = Trial(shops(), rng)
     yield from _recalls("verdict.companions", usual, {0.05: "≥ 0.95", 0.1: "≥ 0.95"})
-    events, days = usual.companion_alarms()
-    note = f"of events; {days:.4f} of days have any; the baseline is the aim"
-    yield Measurement("verdict.companions.false_alarms", events, "share", 0.005, "ratio ≤ 1", note)
+    yield from _false_alarms("verdict.companions", 0.005)
     early = Trial(shops(), rng, first=1, last=8).shares(Happened(lost=0.1))
     yield Measurement(
         "verdict.companions.first_week.recall_at_10_percent", early["both"], "share of days",
@@ -187,17 +185,23 @@ def measure(seed: int = 14) -> Iterator[Measurement]:
         "verdict.companions.varying_by_1_percent.recall_at_5_percent", shares["both"],
         "share of days", max(shares["alone"], ZERO), "≥ 0.85", f"days 8 to 28; {_others(shares)}",
     )  # fmt: skip
-    events, days = uneven.companion_alarms()
-    note = f"of events; {days:.4f} of days have any; the baseline is the aim"
-    yield Measurement(
-        "verdict.companions.varying_by_1_percent.false_alarms", events, "share", 0.005,
-        "ratio ≤ 1", note,
-    )  # fmt: skip
+    yield from _false_alarms("verdict.companions.varying_by_1_percent", 0.01)
     adaptive = Trial(shops(weights=(4.0, 2.0, 5.0)), rng)
     yield from _recalls("verdict.adaptive", adaptive, {})
     yield from _cases(usual, adaptive)
     yield from _otel(shops(weights=(1.0,)), rng)
     yield from _lying()
+
+
+def _false_alarms(name: str, noise: float) -> Iterator[Measurement]:
+    rng = np.random.default_rng(17)
+    shops = [Shop(rng, noise, float(rng.uniform(3_500, 8_000))) for _ in range(ALARM_SHOPS)]
+    events, days = Trial(shops, rng).companion_alarms()
+    note = f"of {ALARM_SHOPS * (shops[0].days - 1)} days without a loss; {events:.4f} of events"
+    yield Measurement(
+        f"{name}.false_alarms", days, "share of days", 0.005, "ratio ≤ 1",
+        f"{note}; the baseline is the aim",
+    )  # fmt: skip
 
 
 def _cases(usual: Trial, adaptive: Trial) -> Iterator[Measurement]:

@@ -14,11 +14,10 @@ import numpy as np
 
 from bench.measurement import Measurement
 from shared.sampling.estimates import Sums
-from shared.sampling.profile import UsualWeek
+from shared.sampling.profile import UsualWeek, usual_week
 from shared.sampling.series import BlobDate, DaySums, HourSums, Series, Shape
 from shared.sampling.trend_rows import Trend
 from shared.sampling.trends import TrendInputs, trends_of
-from shared.sampling.usual_week import usual_week
 from shared.sampling.weights import weigh
 
 WORLDS = 60

@@ -22,7 +22,7 @@ from shared.sampling.series import Shape
 from spark_jobs.engine import Engine
 from spark_jobs.job import Done, Request, run_job
 from spark_jobs.publish.stores import LocalStore
-from spark_jobs.read.sources import LocalFiles
+from spark_jobs.read.sources import Files
 from spark_jobs.session import LOGGING, open_session
 
 DIGITS = 9
@@ -42,7 +42,7 @@ def main(engine: str, data: Path, output: Path, turns: int = 3) -> None:
     for turn in range(turns):
         started, used = time.perf_counter(), cpu_seconds(os.getpid())
         request = Request(Shape("Amount"), "bench", date(2017, 7, 1))
-        done = run_job(LocalFiles(str(data)), LocalStore(output / str(turn)), made, request)
+        done = run_job(Files([str(data)]), LocalStore(output / str(turn)), made, request)
         seconds.append(time.perf_counter() - started)
         cpu.append(cpu_seconds(os.getpid()) - used)
         results.append(_result(done))

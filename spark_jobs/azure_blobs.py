@@ -6,9 +6,9 @@ does not exist yet.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache
 from urllib.parse import quote, unquote, urlsplit
 
@@ -20,65 +20,47 @@ from spark_jobs.errors import JobError, first_line
 from spark_jobs.read.files import SourceFile
 
 
-@dataclass(frozen=True, slots=True)
-class AzureBlobs:
-    """Blobs below a prefix of a container.
+def blobs_of(url: str, connection_string: str) -> list[SourceFile]:
+    """Returns the blobs at https://ACCOUNT.blob.core.windows.net/CONTAINER/PREFIX, or the URL of an
+    emulator. Their paths are URLs. Raises JobError."""
+    account_url, container, prefix = parts_of(url)
+    root = f"{account_url}/{container}/"
+    with azure_errors(f"--input {url.partition('?')[0]}"):
+        client = open_container(account_url, container, urlsplit(url).query, connection_string)
+        blobs = list(client.list_blobs(name_starts_with=prefix or None))
+    return [SourceFile(f"{root}{blob.name}", blob.size, len(root) + len(prefix)) for blob in blobs]
 
-    ``url`` is https://ACCOUNT.blob.core.windows.net/CONTAINER/PREFIX, or the corresponding URL of
-    an emulator.
-    """
 
-    url: str
-    connection_string: str = field(default="", repr=False)
+def read_blob(
+    locations: Iterable[str], path: str, start: int, end: int, connection_string: str
+) -> bytes:
+    """Reads a blob with the shared access signature of the location in which it is."""
+    for url in locations:
+        account_url, container, _ = parts_of(url) if "://" in url else ("", "", "")
+        if path.startswith(root := f"{account_url}/{container}/"):
+            break
+    with azure_errors(path):
+        client = open_container(account_url, container, urlsplit(url).query, connection_string)
+        name = path.removeprefix(root)
+        return bytes(client.download_blob(name, offset=start, length=end - start).readall())
 
-    @property
-    def name(self) -> str:
-        return self.url.partition("?")[0]
 
-    def files(self) -> list[SourceFile]:
-        """Returns files in order of their paths, which are URLs. Raises JobError."""
-        account_url, container, prefix = self.parts
-        root = f"{account_url}/{container}/"
-        with azure_errors(f"--input {self.name}"):
-            blobs = list(self._open().list_blobs(name_starts_with=prefix or None))
-        below = len(root) + len(prefix)
-        files = [SourceFile(f"{root}{blob.name}", blob.size, below) for blob in blobs]
-        return sorted(files, key=lambda file: file.path)
-
-    def holds(self, path: str) -> bool:
-        account_url, container, _ = self.parts
-        return path.startswith(f"{account_url}/{container}/")
-
-    def read(self, path: str, start: int, end: int) -> bytes:
-        account_url, container, _ = self.parts
-        name = path.removeprefix(f"{account_url}/{container}/")
-        with azure_errors(path):
-            blob = self._open().download_blob(name, offset=start, length=end - start)
-            return bytes(blob.readall())
-
-    def _open(self) -> ContainerClient:
-        account_url, container, _ = self.parts
-        query = urlsplit(self.url).query
-        return open_container(account_url, container, query, self.connection_string)
-
-    @property
-    def parts(self) -> tuple[str, str, str]:
-        """Returns the account's URL, the container and the prefix. An emulator has its account in
-        the path. Raises JobError.
-        """
-        url = urlsplit(self.url)
-        account_url = f"{url.scheme}://{url.netloc}"
-        segments = [unquote(segment) for segment in url.path.split("/") if segment]
-        if ".blob." not in url.netloc and segments:
-            account_url += f"/{segments.pop(0)}"
-        if not segments:
-            raise JobError(
-                f"--input {self.name}: names no container; Azure writes one for each table, so"
-                f" repeat --input, such as for {account_url}/insights-logs-appevents and"
-                f" {account_url}/insights-logs-appmetrics"
-            )
-        container, *prefix = segments
-        return account_url, container, "/".join(prefix)
+def parts_of(location: str) -> tuple[str, str, str]:
+    """Returns the account's URL, the container and the prefix. An emulator has its account in the
+    path. Raises JobError."""
+    url = urlsplit(location)
+    account_url = f"{url.scheme}://{url.netloc}"
+    segments = [unquote(segment) for segment in url.path.split("/") if segment]
+    if ".blob." not in url.netloc and segments:
+        account_url += f"/{segments.pop(0)}"
+    if not segments:
+        raise JobError(
+            f"--input {location.partition('?')[0]}: names no container; Azure writes one for each"
+            f" table, so repeat --input, such as for {account_url}/insights-logs-appevents and"
+            f" {account_url}/insights-logs-appmetrics"
+        )
+    container, *prefix = segments
+    return account_url, container, "/".join(prefix)
 
 
 def https_of(location: str) -> str:
@@ -140,7 +122,7 @@ class BlobStore:
 
         Raises JobError.
         """
-        account_url, name, prefix = AzureBlobs(https_of(location)).parts
+        account_url, name, prefix = parts_of(https_of(location))
         container = open_container(account_url, name, "", connection_string)
         with azure_errors(f"--output {location}"):
             if not container.exists():

@@ -8,9 +8,8 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from datetime import date, timedelta
+from datetime import UTC, date, datetime, timedelta
 
 from spark_jobs.errors import JobError, exit_code, need_packages
 
@@ -18,11 +17,11 @@ if __name__ == "__main__":
     need_packages()
 
 from shared.sampling.kept_ids import WeightsSeen, of_run
-from shared.sampling.model import Reason
-from shared.sampling.operations import LEFT_OUT, DayOperations
-from shared.sampling.series import BlobDate, Shape
+from shared.sampling.operations import LEFT_OUT, LOGS, DayOperations
+from shared.sampling.series import Shape
 from shared.sampling.trends import TrendInputs, trends_of
 from shared.sampling.verdict import LOST
+from spark_jobs.model import describe
 from spark_jobs.read.files import Chunk, SourceFile
 from spark_jobs.read.lines import batches_of
 from spark_jobs.read.sources import files_of, pieces_of_chunks
@@ -30,73 +29,83 @@ from spark_jobs.sums.alone import Alone, added_up
 
 FILES_BYTES_MAX = 600_000_000
 """About a million records, which take 100 MB of memory."""
+ARRIVAL_DAYS = 1
 PACKED = 10
 """The size of a text beside that of its compressed file."""
-SHOWN_MAX = 40
-WHAT: dict[str, str] = {
-    Reason.OTHER_TABLE: "records of the table",
-    Reason.OTHER_FORM: "file:",
-    Reason.UNKNOWN_COLUMN: "column that is not documented:",
-}
+SHOWN_MAX, COMPLAINTS_MAX, NAMES_MAX = 40, 5, 10
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m spark_jobs.check", description=__doc__)
     parser.add_argument("folder", metavar="FOLDER", help="exported telemetry: a folder or file, or"
         " an http(s) URL of blobs; the newest dates are read first")  # fmt: skip
-    return exit_code("check", lambda: print("\n".join(_page(parser.parse_args(arguments).folder))))
+    today = datetime.now(UTC).date()
+    folder = parser.parse_args(arguments).folder
+    return exit_code("check", lambda: print("\n".join(page_of(folder, today))))
 
 
-def _page(folder: str) -> Iterator[str]:
-    source = files_of(folder, os.environ.get("AZURE_STORAGE_CONNECTION_STRING", ""))
+def page_of(folder: str, today: date) -> Iterator[str]:
+    source = files_of([folder], os.environ.get("AZURE_STORAGE_CONNECTION_STRING", ""))
     files = sorted((f for f in source.files() if f.is_export), key=lambda file: file.blob_date)
     chosen = _newest(files)
     pieces = pieces_of_chunks(source, [Chunk(file, 0, file.size_bytes) for file in chosen])
-    found = added_up(batches_of(pieces, Shape()))
-    others = [
-        f"{count:,} {WHAT.get(reason, f'lines ({reason})')} {name}".rstrip()
-        for (reason, name), count in found.complaints.most_common(5)
-    ]
-    counts = sum(found.records.values(), Counter[str]())
-    if not counts:
+    found = added_up(chosen, batches_of(pieces, Shape()))
+    others = [describe(complaint) for complaint in found.read.complaints[:COMPLAINTS_MAX]]
+    dates = sorted(found.operations)
+    if not dates:
         told = "; ".join(others) or "all are empty"
         raise JobError(f"{folder}: no telemetry in {len(files)} files ({told})")
-    dates = sorted(counts)
-    yield f"{counts.total():,} records of {dates[0]} to {dates[-1]}"
-    yield from (f"  not read: {other}" for other in others)
+    count = sum(sum(each.records.values()) for each in found.read.blob_dates.values())
+    yield f"{count:,} records of {dates[0]} to {dates[-1]}"
+    yield from (f"  {other}" for other in others)
     if left := len(files) - len(chosen):
         yield f"  not read: {left} files of older dates; spark_jobs.event_trends reads all"
     yield "\nItemCounts"
-    yield from _some([f"  {line}" for line in _item_counts(found.operations)])
+    yield from _some(
+        [f"  {line}" for line in _item_counts(found.operations)]
+        or ["  cannot be told: no record has an OperationId"]
+    )
     yield "\nEvents"
-    yield from _some([f"  {line}" for line in _lost(found)] or ["  none is seen to be incomplete"])
-    if len(dates) == 1:
-        yield "  There is only one date. Losses are seen by comparing dates."
+    yield from _some([f"  {line}" for line in _events(found)])
+    if 0 <= (today - date.fromisoformat(dates[-1])).days <= ARRIVAL_DAYS:
+        yield f"  Some files of {dates[-1]} may still be written. Tables arrive at different times."
     if left_out := sum(day.counts[LEFT_OUT,] for day in found.operations.values()):
         yield f"  {left_out:,} operations near midnight or with late records were left out"
 
 
-def _lost(found: Alone) -> Iterator[str]:
-    """Yields the events that were lost. The first and the last date may not be whole, so only
-    companions count there.
+def _events(found: Alone) -> Iterator[str]:
+    """Yields the events that were lost, and those that were not compared. The first and the last
+    date may not be whole, so only companions count there.
     """
-    read = {day: BlobDate(records=of_date) for day, of_date in found.records.items()}
     dates = sorted(found.operations)
+    if len(dates) == 1:
+        yield "There is only one date. Losses are seen by comparing dates."
+        return
     tomorrow = date.fromisoformat(dates[-1]) + timedelta(days=1)
-    inputs = TrendInputs(Shape(), read, tomorrow, operations=found.operations)
-    for trend in trends_of(found.totals, inputs):
+    inputs = TrendInputs(Shape(), found.read.blob_dates, tomorrow, operations=found.operations)
+    trends, lost = trends_of(found.totals, inputs), False
+    for trend in trends:
         by_count = trend.verdict in LOST and trend.date in dates[1:-1]
         if by_count or trend.evidence.get("companion_fallen"):
             yield f"{trend.date} {trend.event}: {trend.verdict}: {trend.reason}"
+            lost = True
+    compared = {trend.event for trend in trends if "companion" in trend.evidence}
+    if compared and not lost:
+        yield "none is seen to be incomplete"
+    if others := sorted({trend.event for trend in trends} - compared):
+        named = ", ".join(others[:NAMES_MAX]) + (", …" if len(others) > NAMES_MAX else "")
+        yield f"not compared, for want of an event with the same operations and sampling: {named}"
 
 
 def _item_counts(operations: Mapping[str, DayOperations]) -> Iterator[str]:
-    """Yields a line for each sender, and run of dates on which its item counts are alike."""
-    by_sender: dict[str, list[tuple[str, WeightsSeen]]] = {}
+    """Yields a line for each sampler, and run of dates on which its item counts are alike."""
+    by_sampler: dict[str, list[tuple[str, WeightsSeen]]] = {}
     for day, of_day in operations.items():
-        for sdk, seen in of_day.weights.items():
-            by_sender.setdefault(sdk, []).append((day, seen))
-    for sdk, days in sorted(by_sender.items()):
+        for name, seen in of_day.weights.items():
+            by_sampler.setdefault(name, []).append((day, seen))
+    for name, days in sorted(by_sampler.items()):
+        if name.endswith(LOGS) and _alike(days, by_sampler.get(name.removesuffix(LOGS), ())):
+            continue
         runs: list[list[tuple[str, WeightsSeen]]] = []
         for day, seen in days:
             if runs and runs[-1][-1][1].is_like(seen):
@@ -106,8 +115,17 @@ def _item_counts(operations: Mapping[str, DayOperations]) -> Iterator[str]:
         for run in runs:
             (first, _), (last, _) = run[0], run[-1]
             span = first if first == last else f"{first} to {last}"
-            told = of_run([seen for _, seen in run]).told(sdk)
-            yield f"{sdk or '(no SDKVersion)'}, {span}: {told}"
+            told = of_run([seen for _, seen in run]).told(name)
+            yield f"{name if name.removesuffix(LOGS) else f'(no SDKVersion){name}'}, {span}: {told}"
+
+
+def _alike(
+    some: Sequence[tuple[str, WeightsSeen]], others: Sequence[tuple[str, WeightsSeen]]
+) -> bool:
+    """Whether both say the same of the same dates."""
+    return [day for day, _ in some] == [day for day, _ in others] and all(
+        one.is_like(other) for (_, one), (_, other) in zip(some, others, strict=True)
+    )
 
 
 def _some(lines: Sequence[str]) -> Iterator[str]:

@@ -9,14 +9,13 @@ from typing import TYPE_CHECKING
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from shared.sampling.model import NOTICES, WITHOUT_LINE, Reason
-from shared.sampling.series import BlobDate, Shape, Totals
-from spark_jobs.errors import JobError
-from spark_jobs.model import Complaint, Extracted
+from shared.sampling.model import WITHOUT_LINE, Reason
+from shared.sampling.series import Shape, Totals
+from spark_jobs.model import Extracted, extracted
 from spark_jobs.publish.results import Operations
 from spark_jobs.publish.stores import marker_beside, require
 from spark_jobs.read.blocks import FORMAT, QUARANTINE, SCHEMA, Batches, in_task
-from spark_jobs.read.files import SourceFile, bytes_by_date, spread
+from spark_jobs.read.files import SourceFile, spread
 from spark_jobs.read.lines import batches_of
 from spark_jobs.read.operations import weights_of
 from spark_jobs.read.sources import ClusterFiles, Source, pieces_of_lines, pieces_of_tasks
@@ -28,7 +27,6 @@ if TYPE_CHECKING:
 
 TASK_RECORDS = 250_000
 """The smallest number of records for which a separate task is worthwhile."""
-COMPLAINTS_MAX = 100
 
 Partials = Mapping[str, Collection[str]]
 """The blob dates whose partials are used, by folder."""
@@ -119,35 +117,6 @@ def counted(rows: DataFrame) -> list[Row]:
         F.min(F.struct("file", "detail")).alias("example"),
     )
     return groups.collect()
-
-
-def extracted(files: Sequence[SourceFile], groups: Sequence[Row]) -> Extracted:
-    """Returns the counts by blob date, including dates without lines. Raises JobError."""
-    blob_dates, sizes = {}, bytes_by_date(files)
-    if unlisted := {group.blob_date for group in groups} - sizes.keys():
-        raise JobError(f"records of {min(unlisted)} were read, but no file of that date was listed")
-    for day, size_bytes in sizes.items():
-        counts = [group for group in groups if group.blob_date == day]
-        blob_dates[day] = BlobDate(
-            size_bytes,
-            records={group.event_date: group.lines for group in counts if not group.reason},
-            quarantined=sum(g.lines for g in counts if g.reason and g.reason not in NOTICES),
-            bad_values=sum(g.lines for g in counts if g.reason == Reason.BAD_VALUE),
-            damaged=sum(g.lines for g in counts if g.reason == Reason.DAMAGED),
-        )
-    return Extracted(blob_dates, _complaints(group for group in groups if group.reason))
-
-
-def _complaints(groups: Iterable[Row]) -> list[Complaint]:
-    """Returns the complaints, the most frequent first."""
-    same_reason: dict[tuple[str, str], list[Row]] = {}
-    for group in groups:
-        same_reason.setdefault((group.reason, group.field), []).append(group)
-    complaints = [
-        Complaint(*key, sum(group.lines for group in same), *min(group.example for group in same))
-        for key, same in same_reason.items()
-    ]
-    return sorted(complaints, key=lambda c: (-c.count, c.reason, c.field))[:COMPLAINTS_MAX]
 
 
 def partials_of(spark: SparkSession, partials: Partials, event_dates: Collection[str]) -> DataFrame:

@@ -21,10 +21,10 @@ if __name__ == "__main__":
 
 from shared.sampling import unreadable
 from shared.sampling.control import Controls
-from shared.sampling.profile import NoProfile, profile_row
+from shared.sampling.profile import NoProfile, profile_row, usual_week
 from shared.sampling.trend_rows import Trend, as_json
-from shared.sampling.usual_week import usual_week
 from spark_jobs import job
+from spark_jobs.model import describe
 from spark_jobs.options import Options, parse
 from spark_jobs.publish import parquet
 from spark_jobs.publish.pictures import SERIES_MAX, pictures, undrawn_count
@@ -56,7 +56,8 @@ def _main(arguments: Sequence[str] | None) -> None:
 
 def _run(options: Options, now: datetime) -> job.Done:
     connection_string = os.environ.get(CONNECTION_STRING, "")
-    controls = read_controls(options.control, connection_string) if options.control else {}
+    control = options.control
+    controls = read_controls(control, open_session, connection_string) if control else {}
     tables = open_tables(options.tables, os.environ) if options.tables else None
     source = source_of(options.inputs, open_session, connection_string)
     source.files()  # reports a wrong path before Spark starts
@@ -75,7 +76,7 @@ def _run(options: Options, now: datetime) -> job.Done:
         kept_events={*options.events, *(event for event, _ in options.profile)},
         replace=options.replace,
         trust_weights=options.trust_weights,
-        control_file=str(Path(local_path("--control", options.control)).absolute()),
+        control_file=str(Path(local_path("--control", control)).absolute()),
     )
 
     def draw(trends: Sequence[Trend]) -> Mapping[str, bytes]:
@@ -153,7 +154,7 @@ def _chosen(options: Options, trends: Sequence[Trend]) -> list[Trend]:
 
 def _print(options: Options, done: job.Done) -> None:
     chosen = _chosen(options, done.trends)
-    notes = [*map(job.describe, done.complaints), *done.notes]
+    notes = [*map(describe, done.complaints), *done.notes]
     if missing := 0 if options.no_pictures else undrawn_count(chosen):
         text = f"{SERIES_MAX} series were drawn, {missing} were not; choose series with --event"
         notes.append(text)

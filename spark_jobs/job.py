@@ -17,7 +17,7 @@ from shared.sampling.trend_rows import Trend
 from shared.sampling.trends import ALL_REQUESTS, Controls, TrendInputs, trends_of
 from shared.sampling.unreadable import spans
 from spark_jobs.errors import JobError
-from spark_jobs.model import Complaint, Extracted
+from spark_jobs.model import Complaint, Extracted, describe
 from spark_jobs.publish import parquet, publishing, results
 from spark_jobs.publish.publishing import Entry, Manifest, event_dates, unreadable
 from spark_jobs.publish.stores import Store
@@ -278,31 +278,6 @@ def nothing_read(source: Source, files: Sequence[SourceFile], extracted: Extract
     if not extracted.complaints:
         lines.append(f"  all are empty: {files[0].path}")
     return "\n".join(lines)
-
-
-def describe(complaint: Complaint) -> str:
-    """Returns one line, which begins with the number of what was not read, if it was counted."""
-    count, name = complaint.count, complaint.field
-    plural, place = "" if count == 1 else "s", complaint.file
-    told = f"({complaint.reason}{f', field {name}' if name else ''}), such as in {place}"
-    match complaint.reason:
-        case Reason.OTHER_NAME:
-            what = f"{count} file{plural} not read because of the name, such as {place}"
-        case Reason.OTHER_FORM:
-            what = f"{count} file{plural} not read, such as {place}"
-        case Reason.DAMAGED:
-            what = f"{count} file{plural} read only in part, such as {place}"
-        case Reason.OTHER_TABLE:
-            what = f"{count} record{plural} of the table {name} not read, because it has no events"
-            return f"{what}, such as in {place}"
-        case Reason.UNKNOWN_COLUMN:
-            what = f"column {name} is not documented, so records that differ only in it count"
-            return f"{what} as copies; it is in {place}"
-        case Reason.BAD_VALUE:
-            what = f"{count} record{plural} counted without a value {told}"
-        case _:
-            what = f"{count} line{plural} quarantined {told}"
-    return f"{what}: {complaint.detail}"
 
 
 def describe_unreadable(entries: Mapping[str, Entry], engine: str) -> str:

@@ -1,13 +1,19 @@
-"""The data classes of the job: the results of reading."""
+"""What was read: the figures of each blob date, and what could not be read, as a person is told."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
+from shared.sampling.model import NOTICES, Reason
 from shared.sampling.series import BlobDate
+from spark_jobs.errors import JobError
+from spark_jobs.read.files import SourceFile, bytes_by_date
 
 ROLE = "AppRoleName"
+COMPLAINTS_MAX = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,3 +33,64 @@ class Extracted:
 
     blob_dates: Mapping[str, BlobDate]
     complaints: Sequence[Complaint] = ()
+
+
+def extracted(files: Sequence[SourceFile], groups: Iterable[Any]) -> Extracted:
+    """Returns the counts by blob date, including dates without lines. Raises JobError.
+
+    A group has a number of ``lines`` that were read of a blob date and an event date; or, with a
+    ``reason`` and ``field``, that were not read, and the file and detail of an ``example``.
+    """
+    groups, blob_dates, sizes = list(groups), {}, bytes_by_date(files)
+    if unlisted := {group.blob_date for group in groups} - sizes.keys():
+        raise JobError(f"records of {min(unlisted)} were read, but no file of that date was listed")
+    for day, size_bytes in sizes.items():
+        counts = [group for group in groups if group.blob_date == day]
+        records = Counter[str]()
+        for group in counts:
+            records.update({group.event_date: 0 if group.reason else group.lines})
+        blob_dates[day] = BlobDate(
+            size_bytes,
+            records=dict(+records),
+            quarantined=sum(g.lines for g in counts if g.reason and g.reason not in NOTICES),
+            bad_values=sum(g.lines for g in counts if g.reason == Reason.BAD_VALUE),
+            damaged=sum(g.lines for g in counts if g.reason == Reason.DAMAGED),
+        )
+    return Extracted(blob_dates, _complaints(group for group in groups if group.reason))
+
+
+def _complaints(groups: Iterable[Any]) -> list[Complaint]:
+    """Returns the complaints, the most frequent first."""
+    same_reason: dict[tuple[str, str], list[Any]] = {}
+    for group in groups:
+        same_reason.setdefault((group.reason, group.field), []).append(group)
+    complaints = [
+        Complaint(*key, sum(group.lines for group in same), *min(group.example for group in same))
+        for key, same in same_reason.items()
+    ]
+    return sorted(complaints, key=lambda c: (-c.count, c.reason, c.field))[:COMPLAINTS_MAX]
+
+
+def describe(complaint: Complaint) -> str:
+    """Returns one line, which begins with the number of what was not read, if it was counted."""
+    count, name = complaint.count, complaint.field
+    plural, place = "" if count == 1 else "s", complaint.file
+    told = f"({complaint.reason}{f', field {name}' if name else ''}), such as in {place}"
+    match complaint.reason:
+        case Reason.OTHER_NAME:
+            what = f"{count} file{plural} not read because of the name, such as {place}"
+        case Reason.OTHER_FORM:
+            what = f"{count} file{plural} not read, such as {place}"
+        case Reason.DAMAGED:
+            what = f"{count} file{plural} read only in part, such as {place}"
+        case Reason.OTHER_TABLE:
+            what = f"{count} record{plural} of the table {name} not read, because it has no events"
+            return f"{what}, such as in {place}"
+        case Reason.UNKNOWN_COLUMN:
+            what = f"column {name} is not documented, so records that differ only in it count"
+            return f"{what} as copies; it is in {place}"
+        case Reason.BAD_VALUE:
+            what = f"{count} record{plural} counted without a value {told}"
+        case _:
+            what = f"{count} line{plural} not read {told}"
+    return f"{what}: {complaint.detail}"

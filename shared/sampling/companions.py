@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import date
-from statistics import median
+from statistics import median, median_high
 from typing import Any, TypeAlias
 
 from shared.sampling.verdict import Verdict, VerdictKind
@@ -24,10 +24,11 @@ SHARE_MIN = 0.3
 """An event is a companion of another if at least this share of its operations contain the other."""
 COMPANIONS_MAX = 3
 """An event is judged by the companion with the least noise. The others must agree."""
-FALSE_DISCOVERIES = 0.006
+FALSE_DISCOVERIES = 0.005
 """The chance of any wrong loss among all events of a day on which nothing was lost."""
-USUAL_NOISE, USUAL_NOISE_DAYS = 0.008, 4
-"""The relative noise of a share from day to day before any is known, worth as many days."""
+USUAL_NOISE, USUAL_NOISE_DAYS = 0.008, 8
+"""The relative noise of shares from day to day, if that of all events is not larger. For the noise
+of one event, it is worth as many days."""
 NOISE_MIN = 0.002
 SHORT_DAYS, SHORT_FALL_MIN = 7, 0.07
 """With fewer days of history, the noise is hardly known, so only a fall above this share counts."""
@@ -62,6 +63,7 @@ Event: TypeAlias = Any
 Pairs = Mapping[tuple[Event, Event], Share]
 """The shares of one day by event and companion. A pair without common operations may be missing, if
 the companion has another pair."""
+Companions = Mapping[Event, Sequence[Event]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +124,7 @@ class CompanionVerdict:
         return self.fallen and not self.doubt
 
 
-def companions_of(history: Sequence[Pairs]) -> Mapping[Event, Sequence[Event]]:
+def companions_of(history: Sequence[Pairs]) -> Companions:
     """The companions of each event, those with the least noise first."""
     shares: dict[tuple[Event, Event], list[Share]] = {}
     for day in history[-MEMORY_DAYS:]:
@@ -138,8 +140,23 @@ def companions_of(history: Sequence[Pairs]) -> Mapping[Event, Sequence[Event]]:
     return {event: [c for _, c in sorted(each)[:COMPANIONS_MAX]] for event, each in found.items()}
 
 
+def _common_noise(history: Sequence[Pairs], companions: Companions) -> float:
+    """The variance between days that the shares of events have in common: the upper median of all.
+
+    The noise of one event is estimated from few days, and the companion whose noise seems to be the
+    least is chosen. So it would be underestimated, if it was not drawn to that of the others.
+    """
+    found = list[float]()
+    for event, (best, *_) in companions.items():
+        days = [day[event, best] for day in history if (event, best) in day]
+        known = [share for share in days if share.of >= OPERATIONS_MIN]
+        if len(known) > 1:
+            found.append(_noise(known, 0.0, 0)[1])
+    return max(median_high(found or [0.0]), USUAL_NOISE**2)
+
+
 def tested(
-    event: Event, companion: Event, today: Share, before: Sequence[Share]
+    event: Event, companion: Event, today: Share, before: Sequence[Share], common_noise: float
 ) -> PairTest | None:
     """Compare the share with that of earlier days, given their noise; None if it has no basis.
 
@@ -149,7 +166,7 @@ def tested(
     known = [s for s in before[-MEMORY_DAYS:] if s.of >= OPERATIONS_MIN]
     if not known or today.of < OPERATIONS_MIN:
         return None
-    centre, noise = _noise(known)
+    centre, noise = _noise(known, common_noise)
     usual = math.exp(centre)
     expected = Share(today.day, today.of, round(usual * today.of))
     own = sum(1 / (noise + share.variance) for share in known)
@@ -164,7 +181,9 @@ def tested(
     )
 
 
-def _noise(days: Sequence[Share]) -> tuple[float, float]:
+def _noise(
+    days: Sequence[Share], common: float = USUAL_NOISE**2, worth_days: int = USUAL_NOISE_DAYS
+) -> tuple[float, float]:
     """The usual logarithm of the share, and the variance between days that chance does not explain.
 
     Days far off, such as those of a loss, are cut to what is usual.
@@ -178,8 +197,7 @@ def _noise(days: Sequence[Share]) -> tuple[float, float]:
     centre += sum(w * v for w, v in zip(weights, cut, strict=True)) / sum(weights)
     cut = [v - (centre - median(logs)) for v in cut]
     beyond = sum(v * v - share.variance for v, share in zip(cut, days, strict=True))
-    degrees = USUAL_NOISE_DAYS + len(days) - 1
-    noise = (USUAL_NOISE_DAYS * USUAL_NOISE**2 + beyond) / degrees
+    noise = (worth_days * common + beyond) / (worth_days + len(days) - 1)
     return centre, max(noise, NOISE_MIN**2)
 
 
@@ -199,13 +217,15 @@ def judge_companions(today: Pairs, history: Sequence[Pairs]) -> Mapping[Event, C
     earlier = history[-MEMORY_DAYS:]
     ofs = {companion: share for (_, companion), share in today.items()}
     tests: dict[Event, list[PairTest]] = {}
-    for event, companions in companions_of(earlier).items():
+    found = companions_of(earlier)
+    common_noise = _common_noise(earlier, found)
+    for event, companions in found.items():
         for companion in companions:
             if companion not in ofs:
                 continue
             share = today.get((event, companion)) or replace(ofs[companion], both=0)
             before = [day[event, companion] for day in earlier if (event, companion) in day]
-            if test := tested(event, companion, share, before):
+            if test := tested(event, companion, share, before, common_noise):
                 tests.setdefault(event, []).append(test)
     limit = _limit(each[0].chance for each in tests.values())
     present = Counter(event for day in earlier for event in {event for event, _ in day})

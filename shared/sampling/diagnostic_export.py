@@ -4,16 +4,25 @@ The columns are those of the Azure Monitor tables AppEvents, AppRequests, AppDep
 AppTraces, with ``time`` instead of TimeGenerated. The stream to an event hub has the same records,
 and the data export rules of a workspace have them with TimeGenerated. Only the time and the name
 must be readable: a column with another wrong value counts as missing.
+
+Azure exports records more than once, in the same file after a retry, in a later file or by a second
+export rule, and gives them no unique ID. Copies agree in all columns that the application sent, in
+any order, including a time with a resolution of 0.1 µs. Columns that are added on delivery, such as
+_BilledSize or an ingestion time, may differ between copies and are left out.
+
+A client that writes times in whole milliseconds can send distinct records that look like copies. To
+distinguish them, add a property such as a message ID.
 """
 
 from __future__ import annotations
 
+import hashlib
+import json
 from datetime import datetime
 from typing import Any
 
 from shared.sampling import fields as f
 from shared.sampling.model import BadField, Ignored, Record, RecordKind, Sender
-from shared.sampling.natural_key import natural_key
 from shared.sampling.weights import weight_of
 
 KINDS = {
@@ -127,7 +136,7 @@ def read_diagnostic(line: f.Fields) -> Record | Ignored:
         time=time,
         name=_name(KINDS[table], line, properties),
         weight=weight_of(line, "ItemCount", rate, f.any_text(line, "SDKVersion")),
-        key=natural_key([key_columns(line, time_column)]),
+        key=_key_of(key_columns(line, time_column)),
         operation_id=f.operation_id(line, "OperationId"),
         measurements=measurements,
         properties=properties,
@@ -145,6 +154,12 @@ def key_columns(line: f.Fields, time_column: str) -> dict[str, Any]:
         if name in columns:
             columns[name] = f.or_else(columns[name], f.mapping, columns, name)
     return {**columns, "time": line[time_column].rstrip(TIME_ENDING)}
+
+
+def _key_of(columns: f.Fields) -> str:
+    """A hash of 32 hexadecimal digits. The order of names is ignored."""
+    canonical = json.dumps([columns], sort_keys=True, separators=(",", ":"))
+    return hashlib.blake2b(canonical.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
 
 
 def unknown_columns(line: f.Fields) -> set[str]:

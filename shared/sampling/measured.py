@@ -9,7 +9,6 @@ control series of the sum: a holiday or wrong weights move both.
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
 from datetime import date
 
 from shared.sampling.comparison import Day, Test, Tests, at_same_age, compare, unread_explains
@@ -27,16 +26,6 @@ from shared.sampling.verdict import (
 )
 
 COUNT, SUM, BOTH = "count", "sum", "count and sum"
-
-
-@dataclass(frozen=True, slots=True)
-class CombinedVerdict:
-    """The verdict of a day, and the figure that it is about: the count, the sum, or both."""
-
-    kind: VerdictKind
-    figure: str
-    reason: str
-    evidence: Evidence
 
 
 def judge_measured(
@@ -82,20 +71,21 @@ def _fallen(ratio: Test, expected: str) -> tuple[VerdictKind, str]:
     return VerdictKind.MEASUREMENT_LOST, f"{expected}: values are missing or have become smaller"
 
 
-def combined(count: Verdict, measured: Verdict | None, measurement: str) -> CombinedVerdict:
+def combined(count: Verdict, measured: Verdict | None, measurement: str) -> Verdict:
     """Combine both verdicts. ``measured`` is None if the event never had the measurement.
 
     Lost events take precedence over lost values, and both take precedence over any other change.
     """
     if measured is None:
-        return CombinedVerdict(count.kind, COUNT, count.reason, count.evidence)
+        return count
     reason = (
         f"count and sum of {measurement}: {count.reason}"
         if count.reason == measured.reason
         else f"count: {count.reason}; sum of {measurement}: {measured.reason}"
     )
     kind, figure = _leading(count.kind, measured.kind)
-    return CombinedVerdict(kind, figure, reason, {**count.evidence, **_named(measured.evidence)})
+    evidence = {**count.evidence, **_named(measured.evidence)}
+    return Verdict(count.day, kind, reason, evidence, figure)
 
 
 def _leading(count: VerdictKind, measured: VerdictKind) -> tuple[VerdictKind, str]:

@@ -11,10 +11,12 @@ from typing import Any, TypeAlias
 
 from shared.sampling.companions import Pairs, PairTest, Share
 from shared.sampling.estimates import NORMAL_975
-from shared.sampling.kept_ids import NOT_RIGHT, WeightsSeen
+from shared.sampling.kept_ids import NOT_RIGHT, OPERATIONS_MIN, WeightsSeen
+from shared.sampling.model import RecordKind
 from shared.sampling.series import Series
 
 OF, BOTH, KEPT, LEFT_OUT, HOUR = "of", "both", "kept", "left out", "hour"
+AWAY = "sampled away"
 EVENTS_MAX, SLICES_MAX = 50, 50
 """The most events of a date whose operations are compared, and the most slices of a pair."""
 TOGETHER_MIN = 0.05
@@ -23,6 +25,11 @@ GONE, WHOLE, EXPLAINED = 0.5, 0.05, 0.8
 """Slices explain a loss if they lack half of the event each, the others less than a twentieth, and
 those that lack it make up most of the loss."""
 SLICE_MIN = 20
+AWAY_MAX = 0.005
+"""A pair is not compared if sampling dropped more of the event, of the companion's operations. SDKs
+may sample events and requests apart, as Azure Functions and ASP.NET do."""
+
+LOGS = " (events and traces)"
 
 Event: TypeAlias = tuple[str, ...]
 """The kind, name and dimensions of a series."""
@@ -30,12 +37,13 @@ Counts = Counter[tuple[Any, ...]]
 """Numbers of operations, which can be added: by ``(KEPT,)`` and ``(LEFT_OUT,)``, by ``(OF, event)``
 and ``(BOTH, event, companion)``, and by ``(OF, event, companion, name, value)`` of a slice, with
 ``BOTH`` for those of them that have the event, too. A slice is what sent the companion, or when.
+``(AWAY, event, companion)`` estimates in how many the event was sampled away, by its weights.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class DayOperations:
-    """The operations of one event date. ``weights`` are what their ids show, by SDKVersion."""
+    """The operations of one event date. ``weights`` are what their ids show, by ``sampler_of``."""
 
     counts: Counts = field(default_factory=Counter)
     weights: Mapping[str, WeightsSeen] = field(default_factory=dict)
@@ -47,18 +55,27 @@ class DayOperations:
 
     @property
     def factors(self) -> Mapping[str, float]:
-        """By SDKVersion, the number by which weights must be multiplied that state no rate. It is
-        NaN if they are wrong and the number is not known. Weights of which nothing is known are
+        """By ``sampler_of``, the number by which weights that state no rate must be multiplied. It
+        is NaN if they are wrong and the number is not known. Weights of which nothing is known are
         left out."""
         wrong = {sdk: s.factor for sdk, s in self.weights.items() if s.weights in NOT_RIGHT}
         proven = {sdk: 1.0 for sdk, s in self.weights.items() if s.proves_weight_1(sdk)}
-        return {**wrong, **proven}
+        many = {name for name, s in self.weights.items() if s.operations >= OPERATIONS_MIN}
+        logs = {f"{sdk.removesuffix(LOGS)}{LOGS}" for sdk in proven} - many
+        # Events and traces are sampled as requests are, or not at all.
+        return {**dict.fromkeys(logs, 1.0), **wrong, **proven}
 
     @property
     def factor_error(self) -> float:
         """The largest relative standard error of the factors."""
         wide = [(s.high - s.low) / s.factor for s in self.weights.values() if s.is_repaired]
         return max(wide, default=0.0) / (2 * NORMAL_975)
+
+
+def sampler_of(sdk_version: str, kind: str) -> str:
+    """What decides which records of a sender are kept. SDKs for OpenTelemetry may keep all events
+    and traces, whatever they drop of requests and dependencies."""
+    return f"{sdk_version}{LOGS}" if kind in (RecordKind.EVENT, RecordKind.TRACE) else sdk_version
 
 
 def encoded(counts: Counts) -> str:
@@ -94,19 +111,23 @@ def bounded(counts: Counts) -> Counts:
             return False
         if len(key) > 2:
             return key[-1] in largest[key[:-1]]
-        return what == OF or counts[what, *key] >= TOGETHER_MIN * min(map(of.__getitem__, pair))
+        return what == OF or counts[BOTH, *key] >= TOGETHER_MIN * min(map(of.__getitem__, pair))
 
     return Counter({key: n for key, n in counts.items() if len(key) == 1 or fits(*key)})
 
 
 def pairs_of(day: date, counts: Counts) -> Pairs:
-    """The shares of one event's operations that have another, too."""
+    """The shares of one event's operations that have another, too: of none, if they are sampled
+    apart."""
     of = {key[1]: count for key, count in counts.items() if key[0] == OF and len(key) == 2}
     series = {event: Series(event[0], event[1], event[2:]) for event in of}
+    pairs = [(key[1:], count) for key, count in counts.items() if key[0] == BOTH and len(key) == 3]
+    apart = {pair for pair, _ in pairs if counts[AWAY, *pair] > AWAY_MAX * of[pair[1]]}
     return {
-        (series[key[1]], series[key[2]]): Share(day, of[key[2]], count)
-        for key, count in counts.items()
-        if key[0] == BOTH and len(key) == 3
+        (series[pair[0]], series[pair[1]]): Share(day, 0, 0)
+        if pair in apart
+        else Share(day, of[pair[1]], count)
+        for pair, count in pairs
     }
 
 

@@ -19,7 +19,7 @@ from shared.sampling.estimates import Estimate, Sums
 from shared.sampling.kept_ids import Weights
 from shared.sampling.measured import combined, judge_measured
 from shared.sampling.model import RecordKind
-from shared.sampling.operations import DayOperations, limited_to, pairs_of
+from shared.sampling.operations import LOGS, DayOperations, limited_to, pairs_of, sampler_of
 from shared.sampling.series import (
     UNDATED,
     UNIX_START,
@@ -297,9 +297,14 @@ def _by_operations(
         verdict = replace(verdict, evidence={**verdict.evidence, **share})
     if not sums.repaired:
         return verdict
-    wrong = {sdk: each for sdk, each in operations.weights.items() if each.is_repaired}
+    wrong = {
+        sdk: each
+        for sdk, each in operations.weights.items()
+        if each.is_repaired and sdk.endswith(LOGS) == sampler_of("", series.kind).endswith(LOGS)
+    }
     told = [
-        f"item counts of {sdk or '(no SDKVersion)'} are {wrong[sdk].told(sdk)}" for sdk in wrong
+        f"item counts of {sdk.removesuffix(LOGS) or '(no SDKVersion)'} are {wrong[sdk].told(sdk)}"
+        for sdk in wrong
     ]
     figures = {
         f"item_count_{name}": max(getattr(each, name) for each in wrong.values())

@@ -75,6 +75,8 @@ class Verdict:
     kind: VerdictKind
     reason: str
     evidence: Evidence = field(default_factory=lambda: NOTHING)
+    figure: str = "count"
+    """What it is about: the count, the sum, or both."""
 
 
 class Judge(Protocol):

@@ -10,9 +10,8 @@ from datetime import date, datetime
 from itertools import pairwise
 
 from shared.sampling import blob_paths
+from shared.sampling.series import UNDATED
 
-UNDATED = "undated"
-"""The blob date of files whose path names no date. Every run reads them."""
 ENDINGS = (".json", ".jsonl", ".blob", ".json.gz", ".jsonl.gz", ".blob.gz", ".gz")
 """The endings of export files: PT1H.json of diagnostic settings, .blob of the classic export, and
 compressed files.

@@ -41,6 +41,7 @@ from shared.sampling.diagnostic_export import (
 )
 from shared.sampling.fields import NO_OPERATION, rate_percent
 from shared.sampling.model import Ignored, Quarantined, Reason, Record, RecordKind
+from shared.sampling.operations import sampler_of
 from shared.sampling.records import TEXT_MAX, parts_of, plausible, read_line
 from shared.sampling.series import UNKNOWN_AGE, Shape, hours_until
 from shared.sampling.weights import weigh
@@ -74,6 +75,9 @@ UNDECIDED, IGNORED = -1, -2
 """Values in place of the number of a series. UNDECIDED: the reference must read the line. IGNORED:
 the table of the line contains no events."""
 EVENTS, TRACES, METRICS = "AppEvents", "AppTraces", "AppMetrics"
+TABLES = {kind: table for table, kind in KINDS.items()}
+LEADING = 8
+"""The values of a group before those of the dimensions."""
 EMPTY: dict[str, Any] = {}
 LOOKED_AT = 20
 """Undocumented columns are searched for in about so many plain lines of a piece."""
@@ -194,7 +198,25 @@ class _Reader:
             form, _, _ = text.partition(":")
             self._add_bad(file, Quarantined(Reason.OTHER_FORM, text, "", form))
             return
-        others = self._add_lines(file, text)
+        raws, others, groups = list[bytes](), list[bytes](), Numbered()
+        stamps, numbers, operations, values, contents = [], [], [], [], []
+        measurement, dimensions = self._shape.measurement, self._shape.dimensions
+        for raw, line in _decoded(text):
+            if line is None:
+                others.append(raw)
+                continue
+            raws.append(raw)
+            stamp = line.time or line.TimeGenerated or ""
+            stamps.append(stamp)
+            numbers.append(groups[_group_of(line, dimensions)])
+            operations.append(line.OperationId or "")
+            values.append(_value(line, measurement) if measurement else 1.0)
+            contents.append(_content(line, stamp))
+        for raw in raws[:: 1 + len(raws) // LOOKED_AT]:
+            self._note_columns(json.loads(raw), file)
+        if raws:
+            columns = self._times(stamps, file), _hashed(contents), operations, values
+            others += [raws[number] for number in self._add(file, groups, numbers, *columns)]
         if records := [read for raw in others for read in self._read_singly(file, raw)]:
             self._add_records(file, records)
 
@@ -216,70 +238,20 @@ class _Reader:
             row = dict(zip(("blob_date", "event_date"), days[number], strict=True))
             yield {**row, "reason": str(Reason.OPERATIONS), "field": sdk, "text": text}
 
-    def _add_lines(self, file: SourceFile, text: bytes) -> list[bytes]:
-        """Adds the records of plain lines. Returns the texts of the lines that are not plain."""
-        measurement, dimensions = self._shape.measurement, self._shape.dimensions
-        groups = Numbered()
-        others, raws = list[bytes](), list[bytes]()
-        stamps, numbers, operations, values, contents = [], [], [], [], []
-        for raw, line in _decoded(text):
-            if line is None:
-                others.append(raw)
-                continue
-            raws.append(raw)
-            stamp = line.time or line.TimeGenerated or ""
-            stamps.append(stamp)
-            numbers.append(groups[_group_of(line, dimensions)])
-            operations.append(line.OperationId or "")
-            values.append(_value(line, measurement) if measurement else 1.0)
-            contents.append(_content(line, stamp))
-        if not raws:
-            return others
-        for raw in raws[:: 1 + len(raws) // LOOKED_AT]:
-            self._note_columns(json.loads(raw), file)
-        days, hours, near = self._times(stamps, file)
-        of_groups = np.array([self._of_group(group) for group in groups])
-        series, sender, stated, weights, trusted, exact = of_groups[np.array(numbers)].T
-        plain = (series >= 0) & (days >= 0)
-        self._add(
-            file,
-            plain,
-            days,
-            operations,
-            stated,
-            hour=hours,
-            near=near,
-            series=series,
-            sender=sender,
-            k=weights,
-            trusted=trusted,
-            exact=exact,
-            x=values,
-            key=_hashed(contents),
-        )
-        if (ignored := series == IGNORED).any():
-            tables = [table for table, *_ in groups]
-            found = np.array(numbers)[ignored].tolist()
-            self._other_tables.update((file, tables[number]) for number in found)
-        undecided = np.flatnonzero(~plain & ~ignored).tolist()
-        return others + [raws[number] for number in undecided]
-
     def _of_group(self, group: tuple[Any, ...]) -> tuple[float, ...]:
         """Returns the numbers of the series and of the sender, the stated and the used weight, and
         whether that is trusted and exact.
         """
-        table, name, items, rate, sdk_version, instance, version, *dims = group
-        weight = weigh(
-            None if items is None else float(items),
-            rate_percent({SAMPLE_RATE: rate}, SAMPLE_RATE),
-            sdk_version or "",
-        )
+        table, name, items, rate, *sender, weight = group[:LEADING]
+        if weight is None:
+            rate = rate_percent({SAMPLE_RATE: rate}, SAMPLE_RATE)
+            weight = weigh(None if items is None else float(items), rate, sender[1] or "")
         if table in KINDS and (name or table != EVENTS):
-            series = self._series[str(KINDS[table]), name or "", *dims]
+            series = self._series[str(KINDS[table]), name or "", *group[LEADING:]]
         else:
             series = IGNORED if table in OTHER_TABLES else UNDECIDED
-        sender = self._senders[instance or "", sdk_version or "", version or ""]
-        return series, sender, items or 1, weight.value, weight.trusted, weight.exact
+        number = self._senders[tuple(each or "" for each in sender)]
+        return series, number, items or 1, weight.value, weight.trusted, weight.exact
 
     def _times(self, texts: Sequence[str], file: SourceFile) -> tuple[Any, Any, Any]:
         """Returns three arrays: the number of each line's day (negative if its time is bad), the
@@ -344,49 +316,39 @@ class _Reader:
         hash of the content that this plain line would have. So if a plain line contains a copy of
         the record, both have the same key.
         """
+        measurement, groups = self._shape.measurement, Numbered()
         found, contents = zip(*records, strict=True)
+        numbers = [groups[_group_of_record(record, self._shape.dimensions)] for record in found]
+        moments = np.array([self._moment(record.time, file.blob_date) for record in found]).T
         keys = np.array([int(record.key[:16], 16) for record in found], np.uint64)
-        measurement = self._shape.measurement
-        moments = [self._moment(record.time, file.blob_date) for record in found]
-        days, hours, near = np.array(moments).T
-        self._add(
-            file,
-            np.ones(len(found), np.bool_),
-            days,
-            [sendable(record.operation_id) for record in found],
-            np.array([record.item_count for record in found]),
-            hour=hours,
-            near=near,
-            series=[self._series_of(record) for record in found],
-            sender=[self._senders[tuple(map(sendable, record.sender))] for record in found],
-            k=[record.weight.value for record in found],
-            trusted=[record.weight.trusted for record in found],
-            exact=[record.weight.exact for record in found],
-            x=[r.measurements.get(measurement, np.nan) if measurement else 1.0 for r in found],
-            key=np.where([content != b"" for content in contents], _hashed(contents), keys),
-        )
-
-    def _series_of(self, record: Record) -> int:
-        dims = [
-            record.role_name if name == ROLE else record.properties.get(name, "")
-            for name in self._shape.dimensions
-        ]
-        return self._series[tuple(map(sendable, (str(record.kind), record.name, *dims)))]
+        keys = np.where([content != b"" for content in contents], _hashed(contents), keys)
+        operations = [sendable(record.operation_id) for record in found]
+        values = [r.measurements.get(measurement, np.nan) if measurement else 1.0 for r in found]
+        self._add(file, groups, numbers, moments, keys, operations, values)
 
     def _add(
         self,
         file: SourceFile,
-        plain: Any,
-        days: Any,
+        groups: Numbered,
+        numbers: Sequence[int],
+        moments: Any,
+        keys: Any,
         operations: Sequence[str],
-        stated: Any,
-        **columns: Any,
-    ) -> None:
-        records = np.empty(len(days), RECORD)
-        for name, values in columns.items():
-            records[name] = values
+        values: Sequence[float | None],
+    ) -> list[int]:
+        """Adds records, which are given by columns; ``numbers`` are those of their groups. Returns
+        the indexes of those that the reference must read.
+        """
+        days, hours, near = moments
+        of_groups = np.array([self._of_group(group) for group in groups])
+        series, sender, stated, weights, trusted, exact = of_groups[np.array(numbers)].T
+        plain = (series >= 0) & (days >= 0)
+        records = np.empty(len(numbers), RECORD)
         none = np.array([not operation.strip(NO_OPERATION) for operation in operations])
-        records["unit"] = np.where(none, records["key"], _hashed(operations))
+        records["unit"] = np.where(none, keys, _hashed(operations))
+        records["key"], records["x"], records["k"], records["hour"] = keys, values, weights, hours
+        records["series"], records["sender"], records["near"] = series, sender, near
+        records["trusted"], records["exact"] = trusted, exact
         if hour := file.hour:
             records["late"] = records["hour"] < hours_until(hour - LATE_AFTER)
             ages = hours_until(hour) // 24 - records["hour"] // 24
@@ -398,17 +360,27 @@ class _Reader:
         self.held_bytes += self._records[-1].nbytes
         ids = np.array(operations, object)[plain]
         self._sample(self._records[-1], days[plain], ids, stated[plain])
+        tables = [table for table, *_ in groups]
+        ignored = np.flatnonzero(series == IGNORED).tolist()
+        self._other_tables.update((file, tables[numbers[number]]) for number in ignored)
+        return np.flatnonzero(~plain & (series != IGNORED)).tolist()
 
     def _sample(self, records: Any, days: Any, ids: Any, stated: Any) -> None:
         """Adds the operations of records to samples. Metrics are not sampled."""
+        if not len(records):
+            return
         events = np.array([kind != RecordKind.METRIC for kind, *_ in self._series])
         chosen = records["unit"] != records["key"]
         chosen[chosen] = events[records["series"][chosen]]
-        versions = Numbered()
+        versions, kinds = Numbered(), Numbered()
         of_senders = np.array([versions[sdk] for _, sdk, _ in self._senders])
-        codes = days[chosen] * len(versions) + of_senders[records["sender"][chosen]]
-        found, which = np.unique(codes.astype(np.int64), return_inverse=True)
-        names = list(versions)
+        of_series = np.array([kinds[kind] for kind, *_ in self._series])
+        samplers = Numbered()
+        numbers = np.array([[samplers[sampler_of(v, k)] for k in kinds] for v in versions])
+        own = numbers[of_senders[records["sender"][chosen]], of_series[records["series"][chosen]]]
+        codes = days[chosen].astype(np.int64) * len(samplers) + own
+        found, which = np.unique(codes, return_inverse=True)
+        names = list(samplers)
         groups = [(code // len(names), names[code % len(names)]) for code in found.tolist()]
         self._samples.add(groups, which, records["unit"][chosen], ids[chosen], stated[chosen])
 
@@ -448,12 +420,20 @@ def _group_of(line: Columns, dimensions: Sequence[str]) -> tuple[Any, ...]:
     name = _template(line, properties) if line.Type == TRACES else line.Name
     if line.Type == METRICS:
         name = properties.get(METRIC_ID) or name
-    weight = line.ItemCount, properties.get(SAMPLE_RATE), line.SDKVersion
-    group = line.Type, name, *weight, line.AppRoleInstance, line.AppVersion
+    weight = line.ItemCount, properties.get(SAMPLE_RATE)
+    group = line.Type, name, *weight, line.AppRoleInstance, line.SDKVersion, line.AppVersion, None
     if not dimensions:
         return group
     dims = [(line.AppRoleName if d == ROLE else properties.get(d)) or "" for d in dimensions]
     return *group, *dims
+
+
+def _group_of_record(record: Record, dimensions: Sequence[str]) -> tuple[Any, ...]:
+    """Returns those of a record of the reference, which has its weight."""
+    dims = [record.role_name if d == ROLE else record.properties.get(d, "") for d in dimensions]
+    name, *others = map(sendable, (record.name, *record.sender, *dims))
+    sender, dims = others[: len(record.sender)], others[len(record.sender) :]
+    return TABLES[record.kind], name, record.item_count, None, *sender, record.weight, *dims
 
 
 def _template(line: Columns, properties: Mapping[str, Text]) -> str:

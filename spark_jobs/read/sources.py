@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
@@ -23,10 +23,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
-    from spark_jobs.azure_blobs import AzureBlobs
-
-Files: TypeAlias = "LocalFiles | AzureBlobs | SeveralFiles"
-"""A source whose files tasks read themselves."""
 Source: TypeAlias = "Files | ClusterFiles"
 AZURE = ("abfs", "abfss", "wasb", "wasbs")
 OWN = ("file", "http", "https")
@@ -41,33 +37,35 @@ GZIP = zlib.MAX_WBITS | 16
 
 
 @dataclass(frozen=True, slots=True)
-class LocalFiles:
-    """A folder with everything below it, or one file. Tasks get this object and read from it."""
+class Files:
+    """Folders, files and blobs that tasks read themselves, such as a container of events and one of
+    metrics. Tasks get this object."""
 
-    name: str
+    locations: Sequence[str]
+    connection_string: str = field(default="", repr=False)
+
+    @property
+    def name(self) -> str:
+        return ", ".join(location.partition("?")[0] for location in self.locations)
 
     def files(self) -> list[SourceFile]:
-        """Returns files in order of their paths. Raises JobError."""
+        """Returns files in order of their paths, each once. Raises JobError."""
+        listed = [file for each in self.locations for file in self._listed(each)]
+        return sorted({file.path: file for file in listed}.values(), key=lambda file: file.path)
 
-        def refuse(error: OSError) -> None:
-            raise error
+    def _listed(self, location: str) -> list[SourceFile]:
+        if "://" not in location:
+            return local_files(location)
+        from spark_jobs.azure_blobs import blobs_of
 
-        root = Path(self.name).absolute()  # tasks may have another working folder
-        below = len(str(root))
-        try:
-            if not root.is_dir():
-                return [SourceFile(str(root), root.stat().st_size, below)]
-            walk = os.walk(root, onerror=refuse, followlinks=True)
-            paths = sorted(f"{folder}/{name}" for folder, _, names in walk for name in names)
-            return [SourceFile(path, Path(path).stat().st_size, below) for path in paths]
-        except OSError as error:
-            raise JobError(f"--input {error.filename}: {error.strerror}") from error
-
-    def holds(self, path: str) -> bool:
-        return "://" not in path
+        return blobs_of(location, self.connection_string)
 
     def read(self, path: str, start: int, end: int) -> bytes:
         """Returns the bytes from ``start`` to before ``end``. Raises JobError."""
+        if "://" in path:
+            from spark_jobs.azure_blobs import read_blob
+
+            return read_blob(self.locations, path, start, end, self.connection_string)
         try:
             with Path(path).open("rb") as file:
                 file.seek(start)
@@ -79,24 +77,22 @@ class LocalFiles:
             ) from error
 
 
-@dataclass(frozen=True, slots=True)
-class SeveralFiles:
-    """Several inputs of one data set, such as a container of events and one of metrics."""
+def local_files(name: str) -> list[SourceFile]:
+    """Returns a file, or those of a folder and everything below it. Raises JobError."""
 
-    sources: Sequence[LocalFiles | AzureBlobs]
+    def refuse(error: OSError) -> None:
+        raise error
 
-    @property
-    def name(self) -> str:
-        return ", ".join(source.name for source in self.sources)
-
-    def files(self) -> list[SourceFile]:
-        """Returns files in order of their paths, each once. Raises JobError."""
-        found = {file.path: file for source in self.sources for file in source.files()}
-        return sorted(found.values(), key=lambda file: file.path)
-
-    def read(self, path: str, start: int, end: int) -> bytes:
-        source = next(source for source in self.sources if source.holds(path))
-        return source.read(path, start, end)
+    root = Path(name).absolute()  # tasks may have another working folder
+    below = len(str(root))
+    try:
+        if not root.is_dir():
+            return [SourceFile(str(root), root.stat().st_size, below)]
+        walk = os.walk(root, onerror=refuse, followlinks=True)
+        paths = sorted(f"{folder}/{name}" for folder, _, names in walk for name in names)
+        return [SourceFile(path, Path(path).stat().st_size, below) for path in paths]
+    except OSError as error:
+        raise JobError(f"--input {error.filename}: {error.strerror}") from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,36 +148,54 @@ def source_of(
             f"--input {place}: is opened by Spark and cannot be read together with {other}; write"
             " both as abfss://, or both as https://"
         )
-    sources = [files_of(each, connection_string) for each in locations]
-    return sources[0] if len(sources) == 1 else SeveralFiles(sources)
+    return files_of(locations, connection_string)
 
 
 def scheme_of(location: str) -> str:
     return urlsplit(location).scheme if "://" in location else "file"
 
 
-def files_of(location: str, connection_string: str) -> LocalFiles | AzureBlobs:
+def files_of(locations: Sequence[str], connection_string: str) -> Files:
+    """Raises JobError for a location that only Spark can open."""
+    return Files([_own(location) for location in locations], connection_string)
+
+
+def _own(location: str) -> str:
     scheme = scheme_of(location)
     if scheme == "file":
-        return LocalFiles(local_path("--input", location))
-    if scheme not in (*OWN, *AZURE):
+        return local_path("--input", location)
+    if scheme in AZURE:
+        from spark_jobs.azure_blobs import https_of
+
+        return https_of(location)
+    if scheme not in OWN:
         raise JobError(
             f"--input {location}: must be a folder, or blobs at https:// or abfss://"
             " CONTAINER@ACCOUNT.dfs.core.windows.net/PREFIX"
         )
-    from spark_jobs.azure_blobs import AzureBlobs, https_of
-
-    return AzureBlobs(https_of(location) if scheme in AZURE else location, connection_string)
+    return location
 
 
-def read_controls(location: str, connection_string: str = "") -> Controls:
-    """Reads a control series from a local file or a blob. Raises JobError."""
+def read_controls(
+    location: str, spark: Callable[[], SparkSession], connection_string: str = ""
+) -> Controls:
+    """Reads a control series from a local file, a blob, or a file that only Spark can open. Raises
+    JobError."""
     try:
-        source = files_of(location, connection_string)
+        by_spark = scheme_of(location) not in (*OWN, *AZURE)
+        source = (
+            ClusterFiles(spark(), [location])
+            if by_spark
+            else files_of([location], connection_string)
+        )
         files = source.files()
         if len(files) != 1:
             raise JobError("is not one file; name one")
-        return controls_of(source.read(files[0].path, 0, files[0].size_bytes).decode())
+        if isinstance(source, ClusterFiles):
+            content = b"\n".join(bytes(row.line) for row in source.lines(files).collect())
+        else:
+            content = source.read(files[0].path, 0, files[0].size_bytes)
+        return controls_of(content.decode())
     except (JobError, BadControl, UnicodeDecodeError) as error:
         raise JobError(f"--control {location}: {error}") from error
 

@@ -12,12 +12,15 @@ from typing import Any
 import numpy as np
 
 from shared.sampling.model import RecordKind, Sender
-from shared.sampling.operations import BOTH, HOUR, KEPT, LEFT_OUT, OF, Counts
+from shared.sampling.operations import AWAY, BOTH, HOUR, KEPT, LEFT_OUT, OF, Counts
+from shared.sampling.weights import ROUNDING
 from spark_jobs.read.blocks import Names, starts
 
 EVENTS_MAX = 64
 """Only so many events of a bucket, those with the most operations, are counted."""
 SLICES_MAX = 200
+LIKE = 1.01
+"""Weights whose ratio is below this are equal, and so are whole numbers that differ by rounding."""
 
 
 def operation_counts(records: dict[str, Any], series: Names, senders: Names) -> Counts:
@@ -28,9 +31,10 @@ def operation_counts(records: dict[str, Any], series: Names, senders: Names) -> 
     chosen = np.flatnonzero((records["unit"] != records["key"]) & events[records["series"]])
     if not len(chosen):
         return Counts()
-    chosen = chosen[np.lexsort((records["series"][chosen], records["unit"][chosen]))]
-    unit, number, sender, hour = (
-        records[name][chosen] for name in ("unit", "series", "sender", "hour")
+    columns = [records[name][chosen] for name in ("k", "series", "unit")]
+    chosen = chosen[np.lexsort(columns)]  # of an event's records, that of the smallest weight first
+    unit, number, sender, hour, k = (
+        records[name][chosen] for name in ("unit", "series", "sender", "hour", "k")
     )
     first = starts(unit)
     sizes = np.diff(first, append=len(chosen))
@@ -48,6 +52,9 @@ def operation_counts(records: dict[str, Any], series: Names, senders: Names) -> 
     table[operation[rows], place[number[rows]]] = rows
     names = [series[n] for n in most]
     found.update(_shared(table >= 0, names))
+    uneven = np.maximum.reduceat(k, first) > np.minimum.reduceat(k, first)
+    few = table[uneven[~left_out]]
+    found.update(_sampled_away(np.where(few >= 0, k[few], 0.0), names))
     slices = _slices(senders, sender, hour)
     for event, companion in _nearest(table >= 0):
         at = table[:, companion][table[:, companion] >= 0]
@@ -83,6 +90,22 @@ def _shared(has: Any, names: Sequence[tuple[str, ...]]) -> Counts:
     for one, other in zip(*map(np.ndarray.tolist, np.nonzero(both)), strict=True):
         if one != other:
             found[BOTH, names[one], names[other]] = int(both[one, other])
+    return found
+
+
+def _sampled_away(weights: Any, names: Sequence[tuple[str, ...]]) -> Counts:
+    """Of a record of weight k that shares an operation with one of weight l < k, k / l - 1 more had
+    been sent, whose other record was kept. ``weights`` are 0 where an operation has no such event.
+    """
+    limits = np.where(weights >= 2, weights + ROUNDING, weights * LIKE)
+    found = Counts()
+    for event, own in enumerate(weights.T[:, :, None]):
+        apart = (own >= limits) & (weights > 0)
+        away = np.divide(own - weights, weights, out=np.zeros_like(weights), where=apart).sum(
+            axis=0
+        )
+        for companion in np.flatnonzero(away >= 1).tolist():
+            found[AWAY, names[event], names[companion]] = round(away[companion])
     return found
 
 

@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from shared.sampling.estimates import NAMES
 from shared.sampling.kept_ids import WeightsSeen
-from shared.sampling.operations import Counts, DayOperations, bounded, decoded, encoded
+from shared.sampling.operations import Counts, DayOperations, bounded, decoded, encoded, sampler_of
 from shared.sampling.series import UNKNOWN_AGE, HourSums, Totals, rows_of, totals_of
 from spark_jobs.read.blocks import RECORD, Batches, batches, in_task, joined, packed, starts
 from spark_jobs.sums.operations import operation_counts
@@ -71,9 +71,7 @@ the operations of the part."""
 Columns = dict[str, Any]
 Row = Mapping[str, Any]
 Factors = Mapping[str, Mapping[str, float]]
-"""By event date and SDKVersion, the number by which the weights of records that state no rate must
-be multiplied. It is NaN if their weights are wrong and the number is not known.
-"""
+"""By event date; see ``DayOperations.factors``."""
 
 
 def sums_by_part(
@@ -146,7 +144,9 @@ def _of_buckets(
         (series, senders), found = joined(row[3:] for row in of_bucket)
         records = _without_copies(found)
         operations.update(operation_counts(records, series, senders))
-        _repair(records, np.array([factors.get(sdk, 0.0) for _, sdk, _ in senders]))
+        kinds, of_series = np.unique([kind for kind, *_ in series], return_inverse=True)
+        by_kind = [[factors.get(sampler_of(v, k), 0.0) for k in kinds] for _, v, _ in senders]
+        _repair(records, np.array(by_kind)[records["sender"], of_series[records["series"]]])
         with np.errstate(over="ignore", invalid="ignore"):  # measurements may be of any size
             sums = _sums(records, len(series))
         for (kind, event, *dims), *values in zip(series, *sums.values(), strict=True):
@@ -155,9 +155,9 @@ def _of_buckets(
 
 
 def _repair(records: Columns, factors: Any) -> None:
-    """Corrects the weights that the ids of operations prove or refute, by the number of the
-    sender. Records that state their rate are right."""
-    factor = np.where(records["exact"], 0.0, factors[records["sender"]])
+    """Corrects the weights that the ids of operations prove or refute. Records that state their
+    rate are right."""
+    factor = np.where(records["exact"], 0.0, factors)
     known = factor > 0
     records["k"] = np.where(known, records["k"] * factor, records["k"])
     records["trusted"] = (records["trusted"] | known) & ~np.isnan(factor)

@@ -55,6 +55,20 @@ def test_in_the_first_week_a_small_fall_is_not_called_a_loss() -> None:
         assert seen["OrderConfirmed"].fallen is fallen
 
 
+def test_an_event_that_seems_steadier_than_the_others_is_not_called_lost_early() -> None:
+    """Eight days are too few to know its noise, and the shares of the others vary by 3 %."""
+    moves = (0.0, 0.03, -0.01, -0.03, 0.01, 0.02, -0.02)
+
+    def varying(index: int) -> Mapping[str, float]:
+        return {f"Other{n}": 0.8 * (1 + moves[(index + n) % 7]) for n in (1, 2, 3)}
+
+    history = [pairs(n, {**USUAL, **varying(n)}, 20_000) for n in range(8)]
+    today = pairs(8, {**lost(0.04), **varying(8)}, 20_000)
+    assert not judge_companions(today, history)["OrderConfirmed"].fallen
+    steady = [pairs(n, operations=20_000) for n in range(8)]
+    assert judge_companions(pairs(8, lost(0.04), 20_000), steady)["OrderConfirmed"].fallen
+
+
 def test_the_verdict_names_the_pair_and_the_loss() -> None:
     history = [pairs(n, operations=1_904) for n in range(28)]
     seen = judge_companions(pairs(28, lost(0.25), 1_904), history)["OrderConfirmed"]

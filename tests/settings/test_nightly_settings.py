@@ -14,7 +14,7 @@ from shared.trends.nightly import runs
 from shared.trends.nightly.model import Demand, RunPolicy
 from shared.wiring.app import App
 from spark_jobs.options import parse as options_of
-from spark_jobs.read.sources import SeveralFiles, source_of
+from spark_jobs.read.sources import Files, source_of
 from tests.builders import NOW
 from tests.settings.test_settings import SINGLE
 
@@ -70,8 +70,8 @@ def test_every_input_of_a_data_set_reaches_the_job() -> None:
     assert options.inputs == tuple(places.replace("{dataset}", "events").split(", "))
     assert (options.output, options.control, options.since) == ("events", "c.csv", NOW.date())
     source = source_of(options.inputs, Mock())
-    assert isinstance(source, SeveralFiles)
-    assert [source.name for source in source.sources] == list(options.inputs)
+    assert isinstance(source, Files)
+    assert source.locations == list(options.inputs)
 
 
 def test_the_token_of_a_run_names_its_day_and_attempt_and_is_unique() -> None:

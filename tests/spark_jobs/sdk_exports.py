@@ -18,7 +18,7 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -43,6 +43,8 @@ class Family:
     states_rate: bool = False
     columns: dict[str, Any] = field(default_factory=dict)
     """What only this family sends."""
+    exempt: frozenset[str] = frozenset()
+    """The tables whose records are all kept."""
 
     def keeps(self, operation_id: str, rate: float) -> bool:
         return hash_score(operation_id.upper() if self.capitals else operation_id) < rate
@@ -71,15 +73,21 @@ FAMILIES = {
 
 
 def write_export(
-    folder: Path, family: Family, days: int = 4, lost: frozenset[str] = frozenset()
+    folder: Path,
+    family: Family,
+    days: int = 4,
+    lost: frozenset[str] = frozenset(),
+    last_rates: tuple[float, ...] = (),
 ) -> None:
     """Each day keeps ``KEPT`` operations: a checkout, mostly an OrderConfirmed, and a query. On the
-    last day, the instances ``lost`` send no OrderConfirmed."""
+    last day, the instances ``lost`` send no OrderConfirmed, and ``last_rates`` apply."""
     rng = random.Random(family.sdk_version)
     for day in range(days):
-        missing = lost if day == days - 1 else frozenset()
+        missing, of_day = frozenset[str](), family
+        if day == days - 1:
+            missing, of_day = lost, replace(family, rates=last_rates or family.rates)
         lines: dict[str, list[str]] = {table: [] for table in TABLES}
-        for record in _records(rng, family, START + timedelta(days=day), missing):
+        for record in _records(rng, of_day, START + timedelta(days=day), missing):
             lines[record["Type"]].append(json.dumps(record))
         for table, of_table in lines.items():
             date = START + timedelta(days=day)
@@ -96,15 +104,15 @@ def _records(
         sent += 1
         operation_id, rate = f"{rng.getrandbits(128):032x}", rng.choice(family.rates)
         instance, confirmed = rng.choice(INSTANCES), rng.random() < 0.95
-        if not family.keeps(operation_id, rate):
-            continue
-        kept += 1
         time = day + timedelta(hours=9, seconds=3_000 * rng.random())
         tables = {"AppRequests": "POST /checkout", "AppDependencies": "SQL: orders"}
         if confirmed and instance not in missing:
             tables["AppEvents"] = "OrderConfirmed"
-        for table, name in tables.items():
-            yield _record(family, table, name, time, rate, operation_id, instance)
+        rates = {table: 1.0 if table in family.exempt else rate for table in tables}
+        sampled = [table for table in tables if family.keeps(operation_id, rates[table])]
+        kept += bool(sampled)
+        for table in sampled:
+            yield _record(family, table, tables[table], time, rates[table], operation_id, instance)
     metric = _common(family, "AppMetrics", day + timedelta(hours=9), INSTANCES[0])
     metric |= {"Sum": 31.5 * sent, "Min": 2.0, "Max": 900.0, "ItemCount": sent}
     metric["Name"], metric["Properties"] = "Request duration", {"_MS.MetricId": "requests/duration"}

@@ -16,9 +16,9 @@ from shared.sampling.series import Shape, Totals
 from spark_jobs.engine import Engine
 from spark_jobs.job import Done, Request, run_job
 from spark_jobs.publish.stores import LocalStore
-from spark_jobs.read.files import Chunk
+from spark_jobs.read.files import Chunk, SourceFile
 from spark_jobs.read.lines import batches_of
-from spark_jobs.read.sources import LocalFiles, pieces_of_chunks
+from spark_jobs.read.sources import Files, pieces_of_chunks
 from spark_jobs.sums.alone import added_up
 
 TODAY = date(2017, 7, 1)
@@ -81,11 +81,11 @@ def compute(
         until=until,
         **more,
     )
-    return run_job(LocalFiles(str(data)), LocalStore(output), engine, request)
+    return run_job(Files([str(data)]), LocalStore(output), engine, request)
 
 
 def batches_of_task(
-    source: LocalFiles, chunks: Sequence[Chunk], shape: Shape
+    source: Files, chunks: Sequence[Chunk], shape: Shape
 ) -> Iterator[pa.RecordBatch]:
     """Returns what a task reads from its chunks, without Spark."""
     return batches_of(pieces_of_chunks(source, chunks), shape)
@@ -93,6 +93,8 @@ def batches_of_task(
 
 def total_of(batches: Sequence[pa.RecordBatch]) -> tuple[Totals, int]:
     """Adds up what tasks have read. Returns totals, and the number of quarantined lines."""
-    found = added_up(batches)
-    bad = {key: n for key, n in found.complaints.items() if key[0] not in NOTICES}
-    return found.totals, sum(bad.values())
+    dates = {row["blob_date"] for batch in batches for row in batch.to_pylist()}
+    found = added_up([SourceFile(f"/{day}/PT1H.json", 0) for day in dates], batches)
+    return found.totals, sum(
+        each.count for each in found.read.complaints if each.reason not in NOTICES
+    )

@@ -7,17 +7,19 @@ import re
 import subprocess
 import sys
 from dataclasses import replace
+from datetime import date, timedelta
 from pathlib import Path
 
 import pytest
 
+from shared.sampling.operations import LOGS
 from shared.sampling.series import Shape
 from spark_jobs import check
 from spark_jobs.read.files import Chunk
 from spark_jobs.read.lines import batches_of
-from spark_jobs.read.sources import LocalFiles, pieces_of_chunks
+from spark_jobs.read.sources import Files, pieces_of_chunks
 from spark_jobs.sums.alone import added_up
-from tests.spark_jobs.sdk_exports import FAMILIES, write_export
+from tests.spark_jobs.sdk_exports import FAMILIES, Family, write_export
 
 ROOT = Path(__file__).parents[2]
 TOLD = {
@@ -61,6 +63,71 @@ def test_the_page_names_the_event_that_is_incomplete_and_the_instance(
     )
 
 
+FUNCTIONS = replace(
+    FAMILIES["classic .NET"],
+    sdk_version="azurefunctions: 4.1037.1",
+    rates=(1.0,),
+    exempt=frozenset({"AppRequests"}),
+)
+"""Its host.json excludes requests from sampling."""
+PYTHON_LOGS = replace(
+    FAMILIES["OpenTelemetry for Python"], rates=(0.8,), exempt=frozenset({"AppEvents"})
+)
+"""It keeps the logs of traces that it drops, unless told otherwise."""
+
+
+@pytest.mark.parametrize("family", [FUNCTIONS, PYTHON_LOGS], ids=["functions", "python"])
+def test_events_that_are_sampled_apart_from_requests_are_not_called_lost(
+    family: Family, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_export(tmp_path, family, last_rates=(0.5,))
+    for file in tmp_path.glob("insights-logs-appdependencies/**/*.json"):
+        file.unlink()  # they are sampled as events, so each has a companion
+    assert check.main([str(tmp_path)]) == 0
+    assert "none is seen to be incomplete" in capsys.readouterr().out
+
+
+def test_events_that_are_all_kept_do_not_hide_that_requests_are_sampled(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lying = replace(FAMILIES["OpenTelemetry for .NET"], rates=(0.45,))
+    write_export(tmp_path, replace(lying, exempt=frozenset({"AppEvents"})), days=2)
+    assert check.main([str(tmp_path)]) == 0
+    page = capsys.readouterr().out
+    span = f"{lying.sdk_version}, 2026-11-01 to 2026-11-02"
+    assert f"{span}: wrong: too low by a factor of 2.2" in page
+    assert f"{lying.sdk_version}{LOGS}, 2026-11-01 to 2026-11-02: right: every operation" in page
+    of_date = factors(tmp_path)["2026-11-01"]
+    assert of_date[lying.sdk_version] == pytest.approx(1 / 0.45, rel=0.03)
+    assert of_date[f"{lying.sdk_version}{LOGS}"] == 1.0
+
+
+@pytest.mark.parametrize(("age", "told"), [(-3, False), (0, True), (1, True), (2, False)])
+def test_a_date_whose_files_may_still_be_written_is_told(
+    age: int, told: bool, tmp_path: Path
+) -> None:
+    """One table may lag behind another by minutes, which looks like a loss in the last hour."""
+    write_export(tmp_path, FAMILIES["Java"], days=2)
+    page = "\n".join(check.page_of(str(tmp_path), date(2026, 11, 2) + timedelta(days=age)))
+    assert ("Some files of 2026-11-02 may still be written." in page) is told
+
+
+def test_the_page_does_not_say_that_nothing_is_lost_where_nothing_was_compared(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_export(tmp_path, FAMILIES["Java"], days=2)
+    for file in tmp_path.rglob("*.json"):
+        file.write_text(re.sub(r'"OperationId": "\w+"', '"OperationId": ""', file.read_text()))
+    assert check.main([str(tmp_path)]) == 0
+    page = capsys.readouterr().out
+    assert "cannot be told: no record has an OperationId" in page
+    names = "OrderConfirmed, POST /checkout, SQL: orders"
+    assert (
+        f"not compared, for want of an event with the same operations and sampling: {names}" in page
+    )
+    assert "none is seen to be incomplete" not in page
+
+
 def test_it_runs_in_one_process_without_spark(tmp_path: Path) -> None:
     write_export(tmp_path, FAMILIES["Java"], days=1)
     code = "import sys; from spark_jobs import check; check.main(sys.argv[1:]); "
@@ -80,9 +147,12 @@ def test_it_runs_in_one_process_without_spark(tmp_path: Path) -> None:
     ("content", "told"),
     [
         ("", "no telemetry in 1 files (all are empty)"),
-        ("not json\n", "no telemetry in 1 files (1 lines (not_json))"),
-        ('{"Type": "AppPageViews"}\n', "(1 records of the table AppPageViews)"),
-        ("a,b\n1,2\n", "file: CSV"),
+        ("not json\n", "no telemetry in 1 files (1 line not read (not_json), such as in "),
+        (
+            '{"Type": "AppPageViews"}\n',
+            "(1 record of the table AppPageViews not read, because it has no events",
+        ),
+        ("a,b\n1,2\n", "(1 file not read, such as "),
     ],
 )
 def test_a_folder_without_telemetry_is_an_error(
@@ -95,9 +165,10 @@ def test_a_folder_without_telemetry_is_an_error(
 
 def factors(folder: Path) -> dict[str, dict[str, float]]:
     """By date and SDKVersion."""
-    source = LocalFiles(str(folder))
-    chunks = [Chunk(file, 0, file.size_bytes) for file in source.files()]
-    found = added_up(batches_of(pieces_of_chunks(source, chunks), Shape()))
+    source = Files([str(folder)])
+    files = source.files()
+    chunks = [Chunk(file, 0, file.size_bytes) for file in files]
+    found = added_up(files, batches_of(pieces_of_chunks(source, chunks), Shape()))
     return {day: dict(each.factors) for day, each in found.operations.items()}
 
 
@@ -115,7 +186,8 @@ def test_weights_are_trusted_or_corrected_where_the_ids_show_the_rate(
             case "OpenTelemetry for .NET, rate-limited":
                 assert math.isnan(of_date[FAMILIES[name].sdk_version])
             case "OpenTelemetry for Python, unsampled":
-                assert of_date == {FAMILIES[name].sdk_version: 1.0}
+                sdk = FAMILIES[name].sdk_version
+                assert of_date == {sdk: 1.0, f"{sdk}{LOGS}": 1.0}
             case _:
                 assert of_date == {}
 
@@ -132,7 +204,8 @@ def test_one_sender_does_not_prove_the_weights_of_another(sdk_version: str, tmp_
     )
     write_export(tmp_path / "b", hidden, days=1)
     ((_, of_date),) = factors(tmp_path).items()
-    assert of_date.pop(unsampled.sdk_version) == 1.0
+    for sampler in (unsampled.sdk_version, f"{unsampled.sdk_version}{LOGS}"):
+        assert of_date.pop(sampler) == 1.0
     assert all(factor > 1 for factor in of_date.values())
 
 

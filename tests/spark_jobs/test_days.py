@@ -11,7 +11,8 @@ import pytest
 from shared.sampling.series import Shape
 from shared.sampling.trend_rows import Trend
 from spark_jobs.engine import Engine
-from spark_jobs.job import Done, describe
+from spark_jobs.job import Done
+from spark_jobs.model import describe
 from tests.builders import trend_from_json
 from tests.spark_jobs.telemetry import compute, event, pack, put
 
@@ -89,7 +90,7 @@ def test_one_record_with_the_default_time_of_a_sender_does_not_end_the_run(
     assert not of(done, "2017-05-16").complete
     told = {describe(complaint).split(",")[0] for complaint in done.complaints}
     assert told >= {
-        "1 line quarantined (bad_field",
+        "1 line not read (bad_field",
         "1 file read only in part",
         "column New is not documented",
     }

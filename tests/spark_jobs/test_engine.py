@@ -20,7 +20,7 @@ from spark_jobs.engine import Engine
 from spark_jobs.model import Extracted
 from spark_jobs.publish.stores import LocalStore
 from spark_jobs.read import files, lines
-from spark_jobs.read.sources import LocalFiles
+from spark_jobs.read.sources import Files
 from spark_jobs.sums import totals
 from tests.spark_jobs.hostile import hostile_files
 from tests.spark_jobs.oracle import expected
@@ -49,7 +49,7 @@ def test_the_engine_computes_what_the_oracle_computes(
     seed = int("connect" in request.node.name)
     engine, shape = Engine(each_spark), SHAPES[seed]
     hostile_files(tmp_path / "in", seed)
-    source = LocalFiles(str(tmp_path / "in"))
+    source = Files([str(tmp_path / "in")])
     partials = (tmp_path / "partials").as_uri()
     quarantine = (tmp_path / "quarantine").as_uri()
     found = engine.extract(source, source.files(), shape, partials, quarantine)
@@ -75,7 +75,7 @@ def test_records_of_tables_without_events_are_counted_and_not_quarantined(
     body = f'{{"records": [{views[0]}, {event("2017-05-15T09:00:00", Type="AppExceptions")}]}}'
     good = event("2017-05-15T09:00:00")
     put(tmp_path / "in", "2017-05-15", [*views, odd, body, f"[{views[1]}]", good])
-    source = LocalFiles(str(tmp_path / "in"))
+    source = Files([str(tmp_path / "in")])
     folders = [(tmp_path / name).as_uri() for name in ("partials", "quarantine")]
     found = Engine(spark).extract(source, source.files(), Shape(), *folders)
     told = [(each.reason, each.field, each.count) for each in found.complaints]
@@ -94,7 +94,7 @@ def test_a_task_that_fails_after_reading_and_is_retried_counts_once(
 ) -> None:
     engine = Engine(spark)
     hostile_files(tmp_path / "in", 1)
-    source, store = LocalFiles(str(tmp_path / "in")), LocalStore(tmp_path / "out")
+    source, store = Files([str(tmp_path / "in")]), LocalStore(tmp_path / "out")
     once_read = engine.extract(
         source, source.files(), SHAPES[0], store.url("once"), store.url("q1")
     )
@@ -131,7 +131,7 @@ def counted(found: Extracted) -> Counter[str]:
 def test_tasks_without_spark_compute_what_the_oracle_computes(seed: int, tmp_path: Path) -> None:
     shape = SHAPES[seed % len(SHAPES)]
     hostile_files(tmp_path, seed)
-    source = LocalFiles(str(tmp_path))
+    source = Files([str(tmp_path)])
     tasks = files.spread(source.files(), cores=2)
     assert len(tasks) > 5
     batches = [batch for task in tasks for batch in batches_of_task(source, task, shape)]
@@ -158,7 +158,7 @@ def test_functions_of_tasks_need_no_module_of_the_driver(monkeypatch: pytest.Mon
     """They would start later and need more memory, and these modules do not work in an archive."""
     sent: Any = Sent()
     monkeypatch.setattr(engine_module, "cores", lambda _: 2)
-    Engine(sent).rows(LocalFiles("in"), [files.SourceFile("in/a.json", 9)], Shape(), "marker")
+    Engine(sent).rows(Files(["in"]), [files.SourceFile("in/a.json", 9)], Shape(), "marker")
     totals.sums_by_part(sent, {"2017-05-15": 9}, 2, {})
     program = (
         "import pickle, sys; sys.modules.update(dict.fromkeys(['spark_jobs.engine',"

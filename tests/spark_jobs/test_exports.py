@@ -10,11 +10,10 @@ from typing import Any
 
 import pytest
 
-from shared.sampling.profile import UsualWeek
+from shared.sampling.profile import UsualWeek, usual_week
 from shared.sampling.series import UNDATED, BlobDate, Shape, Totals, totals_of
 from shared.sampling.trend_rows import Trend
 from shared.sampling.trends import TrendInputs, trends_of
-from shared.sampling.usual_week import usual_week
 from spark_jobs.read.files import SourceFile
 from spark_jobs.read.lines import batches_of
 from tests.spark_jobs.telemetry import event, total_of

@@ -21,7 +21,7 @@ from shared.sampling.forms import is_document, other_form
 from shared.sampling.series import Shape
 from spark_jobs.read import files, sources
 from spark_jobs.read.files import Chunk, SourceFile, spread
-from spark_jobs.read.sources import LocalFiles, cluster_file, pieces_of
+from spark_jobs.read.sources import Files, cluster_file, pieces_of
 from tests.spark_jobs.telemetry import batches_of_task, event
 
 
@@ -73,7 +73,7 @@ def test_a_compressed_file_is_not_divided(ending: str) -> None:
 
 
 def blocks_of(chunk: Chunk) -> list[bytes]:
-    pieces = pieces_of(LocalFiles("/"), chunk)
+    pieces = pieces_of(Files(["/"]), chunk)
     return [piece if isinstance(piece, bytes) else piece.encode() for piece in pieces]
 
 
@@ -187,11 +187,11 @@ def test_json_over_several_lines_is_read_and_other_forms_are_named(
     content = text.encode() if isinstance(text, str) else text
     path = tmp_path / ("a.json.gz" if packed else "a.json")
     path.write_bytes(gzip.compress(content) if packed else content)
-    (file,) = LocalFiles(str(tmp_path)).files()
+    (file,) = Files([str(tmp_path)]).files()
     size = file.size_bytes
     edges = [0, size] if packed else sorted({0, size // 3, size // 2, size})
     chunks = [Chunk(file, a, b) for a, b in pairwise(edges)] or [Chunk(file, 0, 0)]
-    batches = list(batches_of_task(LocalFiles(str(tmp_path)), chunks, Shape()))
+    batches = list(batches_of_task(Files([str(tmp_path)]), chunks, Shape()))
     rows = [row for batch in batches for row in batch.to_pylist()]
     assert sum(row["records"] or 0 for row in rows) == count
     details = [row["detail"] for row in rows if row["reason"]]
@@ -215,21 +215,21 @@ def test_a_file_that_spark_lists_has_the_date_below_its_input(url: str, date: st
 def test_a_file_that_is_named_gz_and_is_no_gzip_is_read_as_it_is(tmp_path: Path) -> None:
     """Some tools unpack a blob while they download it, and keep its name."""
     (tmp_path / "a.json.gz").write_text(f"{ONE}\n{TWO}\n")
-    (file,) = LocalFiles(str(tmp_path)).files()
+    (file,) = Files([str(tmp_path)]).files()
     assert b"".join(blocks_of(Chunk(file, 0, file.size_bytes))) == f"{ONE}\n{TWO}".encode()
 
 
 def test_a_gzip_without_a_byte_is_named(tmp_path: Path) -> None:
     (tmp_path / "a.json.gz").touch()
-    (file,) = LocalFiles(str(tmp_path)).files()
-    (piece,) = pieces_of(LocalFiles(str(tmp_path)), Chunk(file, 0, 0))
+    (file,) = Files([str(tmp_path)]).files()
+    (piece,) = pieces_of(Files([str(tmp_path)]), Chunk(file, 0, 0))
     assert piece == "an empty file and no gzip: copy it again"
 
 
 def test_lines_that_are_appended_after_the_listing_are_left_to_the_next_run(tmp_path: Path) -> None:
     path = tmp_path / "a.json"
     path.write_bytes(b"one\ntwo\n")
-    (listed,) = LocalFiles(str(tmp_path)).files()
+    (listed,) = Files([str(tmp_path)]).files()
     path.write_bytes(b"one\ntwo\nthree\n")
     (chunk,) = spread([listed], 1)[0]
     assert blocks_of(chunk) == [b"one\ntwo"]

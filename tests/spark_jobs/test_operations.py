@@ -13,18 +13,23 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from shared.sampling.companions import judge_companions
 from shared.sampling.kept_ids import Weights, WeightsSeen
 from shared.sampling.operations import (
+    AWAY,
     BOTH,
     KEPT,
     LEFT_OUT,
+    LOGS,
     OF,
     Counts,
     DayOperations,
     decoded,
     encoded,
+    limited_to,
+    pairs_of,
 )
-from shared.sampling.series import Shape
+from shared.sampling.series import Series, Shape
 from shared.sampling.trend_rows import trend_of, trend_row
 from shared.sampling.trends import TrendInputs, untold_dates
 from shared.trends.nightly.trend_news import trend_notices
@@ -36,7 +41,7 @@ from spark_jobs.publish.stores import LocalStore
 from spark_jobs.read import operations
 from spark_jobs.read.files import SourceFile
 from spark_jobs.read.lines import batches_of
-from spark_jobs.read.sources import ClusterFiles, LocalFiles, Source
+from spark_jobs.read.sources import ClusterFiles, Files, Source
 from spark_jobs.sums import totals
 from spark_jobs.sums.alone import Alone, added_up
 from tests.spark_jobs.sdk_exports import FAMILIES, INSTANCES, write_export
@@ -90,7 +95,7 @@ def test_an_input_that_spark_reads_gives_the_bytes_of_one_that_the_job_reads(
     put(tmp_path / "in", DAY, lines, hour=9)
     pack(put(tmp_path / "in", DAY, shop(300), hour=10))
     places: dict[str, Source] = {
-        "job": LocalFiles(str(tmp_path / "in")),
+        "job": Files([str(tmp_path / "in")]),
         "spark": ClusterFiles(spark, [(tmp_path / "in").as_uri()]),
     }
     request = Request(Shape(), "run", date(2026, 11, 5))
@@ -106,7 +111,8 @@ def test_an_input_that_spark_reads_gives_the_bytes_of_one_that_the_job_reads(
 
 
 def read(lines: Iterable[str], path: str = FILE) -> Alone:
-    return added_up(batches_of([(SourceFile(path, 0), "\n".join(lines).encode())], Shape()))
+    file = SourceFile(path, 0)
+    return added_up([file], batches_of([(file, "\n".join(lines).encode())], Shape()))
 
 
 def shop(count: int = 3_000, **columns: Any) -> Iterator[str]:
@@ -166,6 +172,84 @@ def test_operations_near_midnight_or_with_late_records_are_left_out_and_counted(
     late = pair(13, "09:00:00", "07:00:00")
     counts = read([*usual, *midnight, *late]).operations[DAY].counts
     assert (counts[KEPT,], counts[LEFT_OUT,], counts[BOTH, CHECKOUT, CONFIRMED]) == (10, 3, 10)
+
+
+@pytest.mark.parametrize(
+    ("checkout", "confirmed", "away"),
+    [
+        ((1, None), [(1, None)], 0),
+        ((1, None), [(3, None)], 20),  # two more of three
+        ((3, None), [(1, None)], 0),  # each operation with it has the other, too
+        ((1, None), [(1, 80)], 2),
+        ((1, None), [(1, 99.9)], 0),
+        ((3, None), [(3, 30)], 0),  # 100 / 30, rounded to 3
+        ((2, None), [(3, None)], 5),
+        ((1, None), [(3, None), (1, None)], 0),  # one of its records is kept as often
+    ],
+)
+def test_an_event_is_sampled_away_from_operations_whose_other_events_are_kept_more_often(
+    checkout: tuple[int, float | None], confirmed: list[tuple[int, float | None]], away: int
+) -> None:
+    def record(name: str, operation: int, second: int, count: int, rate: float | None) -> str:
+        columns = {"ItemCount": count, "OperationId": f"{operation:032x}"}
+        properties = {"microsoft.sample_rate": f"{rate}"} if rate else {}
+        return event(f"{DAY}T09:00:{second:02d}", name, **columns, Properties=properties)
+
+    lines = [record("checkout", n, 0, *checkout) for n in range(1, 11)]
+    for second, weight in enumerate(confirmed, 1):
+        lines += [record("OrderConfirmed", n, second, *weight) for n in range(1, 11)]
+    counts = read(lines).operations[DAY].counts
+    assert counts[AWAY, CONFIRMED, CHECKOUT] == away
+    of = pairs_of(date.fromisoformat(DAY), counts)[Series(*CONFIRMED), Series(*CHECKOUT)].of
+    assert of == (0 if away else 10)
+
+
+@pytest.mark.parametrize(
+    ("column", "value", "told"),
+    [
+        ("AppVersion", "2.1", "only AppVersion 2.1"),
+        ("SDKVersion", "aspnet5c:2.23.0", "only SDKVersion aspnet5c:2.23.0"),
+        ("AppRoleInstance", "web-2", "only AppRoleInstance web-2"),
+        ("time", "T14", "only hour 14:00 UTC"),
+    ],
+)
+def test_a_loss_names_the_slice_to_which_it_is_limited(column: str, value: str, told: str) -> None:
+    usual = {
+        "AppVersion": ["2.0", "2.1"],
+        "SDKVersion": ["aspnet5c:2.22.0", "aspnet5c:2.23.0"],
+        "AppRoleInstance": ["web-1", "web-2", "web-3"],
+    }
+
+    def export(day: str, lost: str) -> Iterator[str]:
+        rng = random.Random(day)
+        for number in range(2_000):
+            sender = {name: rng.choice(values) for name, values in usual.items()}
+            at = f"{day}T{number % 8 + 10:02d}:00:{number % 60:02d}"
+            columns = {**sender, "OperationId": f"{rng.getrandbits(128):032x}"}
+            yield event(at, "checkout", **columns)
+            if rng.random() < 0.95 and (not lost or lost not in {"time": at, **sender}[column]):
+                yield event(at, "OrderConfirmed", **columns)
+
+    counts = [
+        read(export(f"2017-05-{day}", value if day == 14 else ""), "a.json")
+        .operations[f"2017-05-{day}"]
+        .counts
+        for day in range(10, 15)
+    ]
+    days = [pairs_of(date(2017, 5, 10 + n), each) for n, each in enumerate(counts)]
+    (seen,) = [each for each in judge_companions(days[-1], days[:-1]).values() if each.lost]
+    assert limited_to(seen.test, counts[-1]) == told
+
+
+@pytest.mark.parametrize(("operations", "trusted"), [(None, True), (12, True), (500, False)])
+def test_few_events_are_kept_as_requests_are(operations: int | None, trusted: bool) -> None:
+    """On a day of a loss, too few may be left to show it by their own ids."""
+    sdk = "py3.11.9:otel1.28.2:ext1.0.0b33"
+    weights = {sdk: WeightsSeen(Weights.RIGHT, 500, 1.0, unsampled=True)}
+    if operations:
+        weights[f"{sdk}{LOGS}"] = WeightsSeen(Weights.UNKNOWN, operations)
+    expected = {sdk: 1.0, f"{sdk}{LOGS}": 1.0} if trusted else {sdk: 1.0}
+    assert DayOperations(weights=weights).factors == expected
 
 
 def test_records_without_an_operation_and_metrics_form_no_pairs() -> None:

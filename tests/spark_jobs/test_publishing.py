@@ -22,7 +22,7 @@ from spark_jobs.publish import publishing
 from spark_jobs.publish.results import Operations
 from spark_jobs.publish.stores import LocalStore
 from spark_jobs.read.files import SourceFile, bytes_by_date
-from spark_jobs.read.sources import LocalFiles, Source
+from spark_jobs.read.sources import Files, Source
 
 DAY = "2017-05-15"
 SHAPE = Shape("Amount")
@@ -30,10 +30,11 @@ ORDERS = Series("event", "OrderPlaced")
 
 
 @dataclass(frozen=True)
-class Files(LocalFiles):
+class Sized(Files):
     """A source of files with one record a byte, all of the file's own date, by date or by path."""
 
-    sizes: Mapping[str, int]
+    locations: Sequence[str] = ("files",)
+    sizes: Mapping[str, int] = field(default_factory=dict)
 
     def files(self) -> list[SourceFile]:
         names = {name if "/" in name else f"{name}/PT1H.json": n for name, n in self.sizes.items()}
@@ -86,7 +87,7 @@ def compute(
     output: Path, sizes: Mapping[str, int], run_id: str, engine: Counting | None = None
 ) -> Done:
     days = [f"2017-05-{int(day):02d}" for day in sizes]
-    found = Files("files", dict(zip(days, sizes.values(), strict=True)))
+    found = Sized(sizes=dict(zip(days, sizes.values(), strict=True)))
     request = Request(SHAPE, run_id, date(2017, 7, 1))
     return run_job(found, LocalStore(output), engine or Counting(), request)
 
@@ -259,7 +260,7 @@ def test_a_failure_after_publishing_loses_no_published_result(
         compute(tmp_path, {"15": day}, f"201706{day:02}T020000-a")
     store = Failing(tmp_path, call, kind("503"))
     request = Request(SHAPE, "20170620T020000-b", date(2017, 7, 1))
-    found = Files("files", {DAY: 7, "2017-05-16": 8})
+    found = Sized(sizes={DAY: 7, "2017-05-16": 8})
     if call == ("create",) or kind is KeyboardInterrupt:
         with pytest.raises(kind):
             run_job(found, store, Counting(), request)
@@ -333,7 +334,7 @@ def test_a_date_is_not_replaced_by_one_with_fewer_files_and_fewer_records(
     def night(files: Mapping[str, int], run_id: str, *, replace: bool = False) -> Done:
         day = date(2017, 5, 15)
         request = Request(SHAPE, run_id, date(2017, 7, 1), day, day, replace=replace)
-        return run_job(Files("files", files), LocalStore(tmp_path), Counting(), request)
+        return run_job(Sized(sizes=files), LocalStore(tmp_path), Counting(), request)
 
     night(published, "first")
     done = night(found, "second")
@@ -363,13 +364,13 @@ def test_figures_of_another_shape_are_refused(tmp_path: Path) -> None:
     compute(tmp_path, {"15": 3}, "first")
     request = Request(Shape("Items"), "second", date(2017, 7, 1))
     with pytest.raises(JobError, match="'measurement': 'Amount'"):
-        run_job(Files("files", {DAY: 3}), LocalStore(tmp_path), Counting(), request)
+        run_job(Sized(sizes={DAY: 3}), LocalStore(tmp_path), Counting(), request)
 
 
 def test_an_engine_of_another_format_reads_all_dates_again_once(tmp_path: Path) -> None:
     """Its partials cannot be added to those of the earlier format."""
     compute(tmp_path, {"15": 3, "16": 4}, "first")
-    found = Files("files", {DAY: 3, "2017-05-16": 5})
+    found = Sized(sizes={DAY: 3, "2017-05-16": 5})
     request = Request(SHAPE, "second", date(2017, 7, 1), since=date(2017, 5, 16))
     done = run_job(found, LocalStore(tmp_path), Counting("other"), request)
     assert counts(done.trends) == {15: 3, 16: 5}
@@ -392,6 +393,6 @@ def test_dates_without_files_within_a_range_count_as_read(tmp_path: Path) -> Non
 
 def test_today_is_not_complete(tmp_path: Path) -> None:
     request = Request(SHAPE, "run", date(2017, 5, 15))
-    (trend,) = run_job(Files("files", {DAY: 3}), LocalStore(tmp_path), Counting(), request).trends
+    (trend,) = run_job(Sized(sizes={DAY: 3}), LocalStore(tmp_path), Counting(), request).trends
     assert not trend.complete
     assert trend.verdict == "uncertain"

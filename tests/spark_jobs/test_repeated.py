@@ -16,7 +16,7 @@ from shared.sampling.series import Shape
 from spark_jobs import engine as engine_module
 from spark_jobs.engine import Engine
 from spark_jobs.read import files, lines
-from spark_jobs.read.sources import LocalFiles
+from spark_jobs.read.sources import Files
 from spark_jobs.sums import totals
 from tests.spark_jobs.hostile import hostile_files
 from tests.spark_jobs.telemetry import batches_of_task, compute, event, put, total_of
@@ -99,8 +99,8 @@ def test_another_order_of_files_gives_the_same_bytes_whatever_the_kind_of_sessio
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    listed = LocalFiles.files
-    monkeypatch.setattr(LocalFiles, "files", lambda self: listed(self)[::-1])
+    listed = Files.files
+    monkeypatch.setattr(Files, "files", lambda self: listed(self)[::-1])
     compute(Engine(each_spark), data, tmp_path / "out", shape=SHAPE)
     assert published(tmp_path / "out") == expected_bytes
 
@@ -161,7 +161,7 @@ def test_sums_without_spark_are_the_same_whatever_the_order_of_lines(
     seed: int, tmp_path: Path
 ) -> None:
     hostile_files(tmp_path, seed)
-    source, rng = LocalFiles(str(tmp_path)), random.Random(seed)
+    source, rng = Files([str(tmp_path)]), random.Random(seed)
     found = []
     for cores in (1, 3, 8):
         tasks = files.spread(source.files(), cores)

@@ -17,7 +17,7 @@ from spark_jobs.azure_blobs import BlobStore, open_container
 from spark_jobs.errors import JobError
 from spark_jobs.job import Request, run_job
 from spark_jobs.publish.stores import LocalStore, Store, marker_beside, require, store_of
-from tests.spark_jobs.test_publishing import DAY, SHAPE, Counting, Files, counts
+from tests.spark_jobs.test_publishing import DAY, SHAPE, Counting, Sized, counts
 
 if TYPE_CHECKING:
     from local.azurite import Azurite
@@ -120,7 +120,7 @@ def test_a_job_publishes_to_a_storage_account(blob_store: BlobStore, tmp_path: P
     store = SharedStore(blob_store.container, blob_store.prefix, blob_store.root, folder)
     for run_id in ("first", "second"):
         request = Request(SHAPE, run_id, date(2017, 7, 1))
-        done = run_job(Files("files", {DAY: 3}), store, Counting(), request)
+        done = run_job(Sized(sizes={DAY: 3}), store, Counting(), request)
     assert counts(done.trends) == {15: 3}
     assert store.names("manifests") == ["000000001.json", "000000002.json"]
     assert store.names("results/second") == [

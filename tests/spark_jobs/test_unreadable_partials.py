@@ -27,7 +27,7 @@ from spark_jobs.model import Extracted
 from spark_jobs.publish.results import Operations
 from spark_jobs.publish.stores import LocalStore
 from tests.spark_jobs.telemetry import compute, event, put
-from tests.spark_jobs.test_publishing import ORDERS, SHAPE, Counting, Files, counts
+from tests.spark_jobs.test_publishing import ORDERS, SHAPE, Counting, Sized, counts
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -131,7 +131,7 @@ def test_a_day_of_which_some_files_are_deleted_is_replaced_only_if_asked(
 def night(
     output: Path, sizes: dict[str, int], run_id: str, engine: Engine, dates: tuple[str, str]
 ) -> Done:
-    found = Files("files", {f"2017-05-{day}": size for day, size in sizes.items()})
+    found = Sized(sizes={f"2017-05-{day}": size for day, size in sizes.items()})
     since, until = (date.fromisoformat(f"2017-05-{day}") for day in dates)
     request = Request(SHAPE, run_id, date(2017, 7, 1), since, until)
     return run_job(found, LocalStore(output), engine, request)

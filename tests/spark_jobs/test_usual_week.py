@@ -10,9 +10,8 @@ import pytest
 
 from shared.autoscaling.store.rows import profile_of
 from shared.sampling.estimates import Sums
-from shared.sampling.profile import HOURS, NoProfile, UsualWeek, profile_row
+from shared.sampling.profile import HOURS, NoProfile, UsualWeek, profile_row, usual_week
 from shared.sampling.series import DaySums, HourSums, Series, Totals, hours_until
-from shared.sampling.usual_week import usual_week
 
 ORDERS, OTHERS = Series("event", "OrderPlaced"), Series("event", "PageViewed")
 FIRST, LAST = date(2017, 3, 6), date(2017, 4, 30)  # eight weeks, Monday to Sunday
