@@ -128,7 +128,10 @@ def _chosen(
 ) -> Mapping[str, Any]:
     if not candidates:
         raise BacktestError(_none(document))
-    named = [each for each in candidates if name in (each.get("name"), each.get("id"))]
+    ids = [{str(each.get(key)).lower() for key in ("name", "id")} for each in candidates]
+    named = [
+        each for each, known in zip(candidates, ids, strict=True) if str(name).lower() in known
+    ]
     chosen = candidates if name is None else named
     if len(chosen) == 1:
         return chosen[0]

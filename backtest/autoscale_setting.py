@@ -223,9 +223,7 @@ def _regular(profiles: Sequence[ConvertedProfile]) -> ConvertedProfile:
 
 
 def _target(setting: Mapping[str, Any]) -> AppServicePlan:
-    uri = str(setting.get("targetresourceuri") or "")
-    if not uri:
-        raise BacktestError(f"targetResourceUri is empty. {DEPLOY}")
+    uri = _text({"targetresourceuri": None, **setting}, "targetResourceUri", "the setting")
     plan = PLAN.fullmatch(uri)
     if plan is None:
         raise BacktestError(
@@ -244,14 +242,14 @@ def _listed(setting: Mapping[str, Any]) -> list[Any]:
 def _profiles(given: Any, place: str, collected: _Collected) -> Iterator[ConvertedProfile]:
     """Yield the profile, once for each time of day at which it begins."""
     try:
-        collected.check_keys("profile", given, place)
+        collected.check_keys("profile", _object(given, place), place)
         limits, fallback = _capacity(given["capacity"], f"{place}.capacity", collected)
         rules = tuple(
             _rule(rule, f"{place}.rules[{n}]", collected)
             for n, rule in enumerate(given.get("rules") or [])
         )
         policy = MetricRules(rules) if rules else None
-        name, ends = _names_of(str(given["name"]))
+        name, ends = _names_of(_text(given, "name", place))
         whens = list(_whens(given, place, collected))
     except KeyError as error:
         raise BacktestError(f"{place}: the key {error} is missing") from error
@@ -261,11 +259,24 @@ def _profiles(given: Any, place: str, collected: _Collected) -> Iterator[Convert
         yield ConvertedProfile(name, limits, policy, when, fallback, ends if when else "")
 
 
+def _object(given: Any, place: str) -> Mapping[str, Any]:
+    if not isinstance(given, dict):
+        raise BacktestError(f"{place} = {given!r}: must be a JSON object")
+    return given
+
+
+def _text(given: Mapping[str, Any], key: str, place: str) -> str:
+    if not given[key.lower()]:
+        raise BacktestError(f"{place}.{key} is empty. {DEPLOY}")
+    return str(given[key.lower()])
+
+
 def _capacity(
     given: Mapping[str, Any], place: str, collected: _Collected
 ) -> tuple[Limits, int | None]:
     """The limits, and the number of instances while metrics are missing if it is above the
     minimum."""
+    given = _object(given, place)
     least, most = (_parsed(whole, given[key], f"{place}.{key}") for key in ("minimum", "maximum"))
     if most < 1:
         raise BacktestError(f"{place}.maximum = {most}: a plan has at least one instance")
@@ -279,7 +290,10 @@ def _capacity(
 
 
 def _rule(given: Mapping[str, Any], place: str, collected: _Collected) -> MetricRule:
-    trigger, action = given["metrictrigger"], given["scaleaction"]
+    trigger, action = (
+        _object(_object(given, place)[key.lower()], f"{place}.{key}")
+        for key in ("metricTrigger", "scaleAction")
+    )
     for part, keys in (("rule", given), ("trigger", trigger), ("action", action)):
         collected.check_keys(part, keys, place)
     unit = _one_of(UNITS, action["type"], f"{place}.scaleAction.type")
@@ -361,7 +375,7 @@ def _metric(trigger: Mapping[str, Any], place: str, collected: _Collected) -> tu
 
 
 def _source(trigger: Mapping[str, Any], place: str, collected: _Collected) -> tuple[Source, bool]:
-    uri, metric = str(trigger["metricresourceuri"]), str(trigger["metricname"])
+    uri, metric = (_text(trigger, key, place) for key in ("metricResourceUri", "metricName"))
     divides = str(trigger.get("divideperinstance")).lower() == "true"
     selected = _selected(trigger, place, collected)
     queue, bus = QUEUE.fullmatch(uri), BUS.fullmatch(uri)
@@ -501,7 +515,7 @@ def _whens(given: Mapping[str, Any], place: str, collected: _Collected) -> Itera
             collected.notes.append(f"{place}: start and end are read as local time of {zone}")
         yield When((), start, end, zone, fixed=True)
     elif recurrence := given.get("recurrence"):
-        schedule = recurrence["schedule"]
+        schedule = _object(recurrence["schedule"], f"{place}.recurrence.schedule")
         if (frequency := str(recurrence.get("frequency") or "Week")).lower() != "week":
             raise BacktestError(f"{place}: frequency = {frequency!r} is not supported: use Week")
         days = tuple(_day(day, place) for day in schedule["days"])

@@ -63,7 +63,8 @@ def _approval_keys(raw: RawValue) -> tuple[str, ...]:
 
 # fmt: off
 DatabaseUrl = Annotated[str, matching(
-    r"[a-z]+(\+[a-z]+)?://.*", "must be a URL such as postgresql+psycopg://host/database")]
+    r"(postgresql|mssql|sqlite)(\+[a-z0-9]+)?://.*",
+    "must be a URL such as postgresql+psycopg://host/database")]
 HandlerName = Annotated[str, matching(
     r"\w+(\.\w+)*:\w+", "must be a name such as my_events:handling")]
 

@@ -338,7 +338,7 @@ def code(document: Any, name: str | None = None) -> list[str]:
 def test_one_of_several_settings_is_chosen_by_its_name() -> None:
     other = {**FLAT, "name": "other", "profiles": FLAT["profiles"][-1:]}
     for several in ([FLAT, other], {"resources": [{**KIND, **REST}, {**KIND, **other}]}):
-        assert code(several, "other") == code(other)
+        assert code(several, "other") == code(several, "OTHER") == code(other)
         with pytest.raises(BacktestError, match="2 autoscale settings: workers-autoscale, other"):
             convert(several)
         with pytest.raises(BacktestError, match="--setting third: 0 settings have this name"):
@@ -535,6 +535,14 @@ EXPRESSION = (
         ({**FLAT, "profiles": [FLAT["profiles"][-1]] * 2}, "Default, Default are default profiles"),
         (changed(*RULE, "scaleAction", "type", value="NextValue"), "'NextValue' is not supported"),
         (changed("profiles", value=[]), "profiles must be a list with at least one profile"),
+        (changed("profiles", 0, value=None), "profiles[0] = None: must be a JSON object"),
+        (changed("profiles", 0, "name", value=""), "profiles[0].name is empty"),
+        (changed(*RULE, value="out"), "rules[0] = 'out': must be a JSON object"),
+        (changed(*RULE, "scaleAction", value=None), "rules[0].scaleAction = None: must be"),
+        (changed(*TRIGGER, "metricName", value=None), "rules[0].metricName is empty. Deploy it"),
+        (changed(*TRIGGER, "metricResourceUri", value=""), "rules[0].metricResourceUri is empty"),
+        (changed("profiles", 3, "capacity", value=3), "profiles[3].capacity = 3: must be"),
+        (changed(*SCHEDULE, value=None), "recurrence.schedule = None: must be a JSON object"),
         (changed(*TRIGGER, "timeWindow", value="soon"), "'soon' is not a duration"),
         (changed(*TRIGGER, "threshold", value=float("nan")), "threshold = nan"),
         (changed(*SCHEDULE, "timeZone", value="Mars"), "time zone 'Mars'"),

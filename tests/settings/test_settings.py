@@ -368,6 +368,8 @@ def test_a_value_that_cannot_be_parsed_is_replaced_by_its_default_in_comparisons
         ({"DeploymentName": "a b"}, "DeploymentName = 'a b': must be letters, digits and .-_"),
         ({"BreakerApprovalKey": "hunter2"}, "BreakerApprovalKey: must have 32 or more random"),
         ({"IngestionDatabaseUrl": "hunter2"}, "IngestionDatabaseUrl: must be a URL such as"),
+        ({"IngestionDatabaseUrl": "postgres://hunter2@h/d"}, "IngestionDatabaseUrl: must be a URL"),
+        ({"IngestionDatabaseUrl": "mysql+pymysql://hunter2@h/d"}, "IngestionDatabaseUrl: must be"),
     ],
 )
 def test_a_problem_names_the_wrong_part_of_the_value_and_its_bound_but_no_secret(
