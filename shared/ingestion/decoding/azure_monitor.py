@@ -20,6 +20,7 @@ PLAIN_FIELDS = frozenset(
         *("time", "timestamp", "timegrain", "resourceid", "metricname", "metricnamespace"),
         *("namespace", "count", "total", "minimum", "maximum", "average", "last", "unit"),
         *("category", "operationname", "level", "location", "tenantid", "properties"),
+        "accountresourceid",  # of storage, which repeats the account beside its dimensions
     }
 )
 """The fields of a record that are not dimensions, in lower case."""

@@ -20,6 +20,7 @@ KINDS: tuple[tuple[str, frozenset[str]], ...] = (
     ("a log of Azure Monitor", frozenset({"operationName"})),
     ("a row of Log Analytics or Application Insights", frozenset({"Type", "time"})),
     ("a row of Log Analytics or Application Insights", frozenset({"Type", "TimeGenerated"})),
+    ("metrics in columns of Log Analytics", frozenset({"MetricName", "TimeGenerated"})),
     ("a message of a device", frozenset({"deviceId"})),
 )
 """What the JSON of other products is, by the fields that it certainly has."""

@@ -179,6 +179,11 @@ def test_records_that_are_divided_by_a_dimension_have_no_value_and_are_named(
     assert values(body(part, record()), subscribed) == values(body(record()), subscribed) != {}
 
 
+def test_the_account_that_storage_repeats_in_each_record_is_not_a_dimension() -> None:
+    account = {"AccountResourceId": "/subscriptions/s/storageAccounts/shop"}
+    assert values(body(record(**account))) == values(body(record())) != {}
+
+
 def test_records_of_one_time_that_disagree_have_no_value() -> None:
     decoded = decode(body(record(), record(average=40)), INTERESTS)
     assert [reading.name for reading in decoded.readings] == ["most"]
@@ -239,6 +244,7 @@ TABLE = {"time": "2026-03-01T12:00:00Z", "resourceId": BUS, "Type": "AppMetrics"
         ({"records": [LOG, TABLE]}, "a log of Azure Monitor"),
         ({"records": [{"operationName": "write", "time": "2026-03-01"}]}, "a log of Azure"),
         ({"records": [TABLE]}, "a row of Log Analytics or Application Insights"),
+        ([{"TimeGenerated": "2026", "MetricName": "Cpu", "Average": "4"}], "metrics in columns of"),
         (
             [{"eventType": "t", "eventTime": "2026", "data": {"name": "a"}}],
             "an event of Event Grid",
