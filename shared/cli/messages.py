@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -135,8 +136,9 @@ async def _send(sender: BatchSender, messages: Sequence[Message], order: Order) 
 
 
 def _lines(file: str) -> list[str]:
-    text = sys.stdin.read() if file == "-" else Path(file).read_text(encoding="utf-8")
-    return text.removeprefix("\ufeff").split("\n")
+    """UTF-16, which PowerShell 5.1 writes, is read too."""
+    data = sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()
+    return data.decode(json.detect_encoding(data)).split("\n")
 
 
 def _show(answer: dict[str, Any]) -> None:

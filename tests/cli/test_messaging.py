@@ -83,10 +83,20 @@ def test_the_lines_of_a_file_are_sent_in_order(
     received(jobs)
 
 
+@pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16", "utf-16-le"])
+def test_a_file_may_have_any_encoding_of_unicode_and_the_line_ends_of_windows(
+    jobs: Jobs, tmp_path: Path, encoding: str
+) -> None:
+    file = tmp_path / "messages.jsonl"
+    file.write_bytes('{"body": "ü"}\r\n{"body": "b"}\r\n'.encode(encoding))
+    assert main(["send-messages", str(file), "--queue", jobs.name]) == DONE
+    assert received(jobs) == [("ü", None), ("b", None)]
+
+
 def test_raw_lines_from_standard_input_are_sent_as_bodies(
     jobs: Jobs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("sys.stdin", io.StringIO('{"n": 1}\n[2]\n'))
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b'{"n": 1}\n[2]\n')))
     assert main(["send-messages", "-", "--queue", jobs.name, "--raw", "--order", "free"]) == DONE
     assert sorted(body for body, _ in received(jobs)) == ["[2]", '{"n": 1}']
 
