@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 from shared.autoscaling.declaring import AppServicePlan
 from shared.autoscaling.errors import ReadFailed
-from shared.values.bounds import Flag, Name, problems_of
+from shared.values.bounds import EntityName, Flag, SettingName, StorageQueueName, problems_of
 from shared.values.measurements import NOTHING, MetricValue
 from shared.values.text import number, quoted
 
@@ -220,10 +220,10 @@ class ServiceBusSubscription(_MessageCount):
     """The number of messages in a subscription of a Service Bus topic. Scheduled messages wait in
     the topic: ``count="scheduled"`` reads the topic's count."""
 
-    topic: Name
-    subscription: Name
+    topic: EntityName
+    subscription: EntityName
     count: Count = "active"
-    connection: Name = "ServiceBusConnection"
+    connection: SettingName = "ServiceBusConnection"
 
     @property
     def siblings(self) -> Source:
@@ -240,9 +240,9 @@ class ServiceBusSubscription(_MessageCount):
 class ServiceBusQueue(_MessageCount):
     """The number of messages in a Service Bus queue."""
 
-    queue: Name
+    queue: EntityName
     count: Count = "active"
-    connection: Name = "ServiceBusConnection"
+    connection: SettingName = "ServiceBusConnection"
 
     @property
     def place(self) -> tuple[str, ...]:
@@ -253,8 +253,8 @@ class ServiceBusQueue(_MessageCount):
 class TopicSubscriptions(ServiceBusSource):
     """The number of subscriptions of a Service Bus topic. The collector reads it."""
 
-    topic: Name
-    connection: Name = "ServiceBusConnection"
+    topic: EntityName
+    connection: SettingName = "ServiceBusConnection"
     counted = "subscription_count"
 
     @property
@@ -269,8 +269,8 @@ class StorageQueue(Source):
     if none is visible. Another may be older, because a queue is not strictly first in, first
     out."""
 
-    queue: Name
-    connection: Name = "AzureWebJobsStorage"
+    queue: StorageQueueName
+    connection: SettingName = "AzureWebJobsStorage"
     peek: Flag = field(default=False, repr=False)
     service = "storage"
     roles = ("Storage Queue Data Reader",)

@@ -7,7 +7,7 @@ from datetime import timedelta
 from typing import Annotated
 
 from shared.settings.fields import SettingsModel, entity, setting
-from shared.values.bounds import Bounds
+from shared.values.bounds import Bounds, StorageQueueName
 
 
 # fmt: off
@@ -31,5 +31,5 @@ class DataSetSettings(SettingsModel):
         "whichever is longer", parse=entity)
     working_queue: str = setting("WorkingQueue", "text", "working",
         "Service Bus queue with sessions", "`telemetry_arrived`, `process_dataset`", parse=entity)
-    telemetry_queue: str = setting("TelemetryQueue", "text", "telemetry",
+    telemetry_queue: StorageQueueName = setting("TelemetryQueue", "text", "telemetry",
         "storage queue in which Event Grid reports new blobs", parse=entity)

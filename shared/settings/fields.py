@@ -19,7 +19,7 @@ from typing import Any, NamedTuple, Self, TypeVar, cast, get_args, get_origin, g
 from shared.settings.schedules import parse_cron
 from shared.settings.variables import QUOTED, UNRESOLVED, is_quoted, is_unresolved, resolved
 from shared.values import text as texts
-from shared.values.bounds import Bounds, Check, declared_by
+from shared.values.bounds import Bounds, Check, declared_by, entity_problem
 
 T = TypeVar("T")
 Number = TypeVar("Number", int, float)
@@ -180,8 +180,8 @@ def address(raw: RawValue) -> str:
 def entity(raw: RawValue) -> str:
     """The name of an entity, which may contain ``%NAME%``. Neither an address nor a resource ID."""
     raw = raw.with_names()
-    if "://" in raw.text or "/subscriptions/" in raw.text.lower():
-        raw.refuse("must be only the name, neither an address nor a path or resource ID")
+    if raw.text and (problem := entity_problem(raw.text)):
+        raw.refuse(problem)
         return raw.setting.default
     return text(raw)
 

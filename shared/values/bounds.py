@@ -72,6 +72,23 @@ def name_problem(value: object) -> str:
     return "" if value == value.strip() else "must be a name without spaces at its ends"
 
 
+def entity_problem(value: object) -> str:
+    if "://" in str(value) or "/subscriptions/" in str(value).lower():
+        return "must be only the name, neither an address nor a path or resource ID"
+    return name_problem(value)
+
+
+def setting_name_problem(value: object) -> str:
+    is_value = "=" in str(value)
+    return "must be the name of a setting, not its value" if is_value else name_problem(value)
+
+
+def storage_queue_problem(value: object) -> str:
+    valid = re.fullmatch(r"(?=.{3,63}$)[a-z0-9]+(-[a-z0-9]+)*", str(value))
+    wrong = "" if valid else "must be 3 to 63 lower-case letters, digits and single hyphens"
+    return name_problem(value) or wrong
+
+
 def flag_problem(value: object) -> str:
     return "" if isinstance(value, bool) else "must be True or False"
 
@@ -102,7 +119,10 @@ Share = Annotated[float, Bounds(0, 1, above=True)]
 AtLeastOne = Annotated[int, Bounds(1)]
 Flag = Annotated[bool, flag_problem]
 Name = Annotated[str, name_problem]
-"""A name of something outside, such as a queue. It may contain any characters."""
+"""A name of something outside, such as a metric. It may contain any characters."""
+EntityName = Annotated[str, entity_problem]
+SettingName = Annotated[str, setting_name_problem]
+StorageQueueName = Annotated[str, storage_queue_problem]
 
 
 def problems_of(declared: object, place: str = "") -> list[str]:

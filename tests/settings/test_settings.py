@@ -325,6 +325,10 @@ def test_a_value_that_cannot_be_parsed_is_replaced_by_its_default_in_comparisons
         ),
         ({"IngestionHandler": "one"}, "IngestionHandler = 'one': must be a name such as my_events"),
         ({"Notifications": "scaled, x"}, "Notifications = 'x': must be one of scaled, scaling.ref"),
+        (
+            {"TelemetryQueue": "Telemetry_Events"},
+            "TelemetryQueue = 'Telemetry_Events': must be 3 to",
+        ),
         ({"ProcessingPeriodHours": "24,x"}, "ProcessingPeriodHours = 'x': must be a number"),
         ({"ProcessingPeriodHours": "24, 500"}, "ProcessingPeriodHours = 500: must be 0.0166667 to"),
         ({"EffectsKeptDays": "2.5"}, "EffectsKeptDays = '2.5': must be a whole number"),

@@ -106,6 +106,15 @@ DECLARED = "must be one of the resource's metrics (backlog)"
         (reading(SOURCE, " backlog"), "metrics[' backlog']: the name must match"),
         (reading("queue"), "must be a metric source"),
         (reading(ServiceBusQueue("")), "metrics['backlog'].queue = ''"),
+        (
+            reading(ServiceBusQueue("t/subscriptions/s")),
+            "'t/subscriptions/s': must be only the name",
+        ),
+        (reading(StorageQueue("Jobs")), "queue = 'Jobs': must be 3 to 63 lower-case letters"),
+        (
+            reading(ServiceBusQueue("q", connection="Endpoint=sb://a")),
+            "be the name of a setting, not",
+        ),
         (reading(ServiceBusQueue(5)), ".queue = 5: must be a name"),  # type: ignore[arg-type]
         (reading(ALL), "count = 'all': must be one of active, dead_letter, scheduled"),
         (monitoring("my-plan", "m"), "resource_id = 'my-plan': must be a resource ID such as"),
