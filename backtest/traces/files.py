@@ -141,7 +141,7 @@ def _fixed_width(text: str) -> Iterator[tuple[int, list[str]]]:
 
 def _json(text: str) -> Table:
     try:
-        data = json.loads(text)
+        data = _parsed(text)
     except json.JSONDecodeError as error:
         what = f"not JSON ({error.msg})"
         raise Refused(f"line {error.lineno}", what, "Export the file again") from None
@@ -149,6 +149,17 @@ def _json(text: str) -> Table:
         raise Refused(None, f"not JSON ({error})", "Export the file again") from None
     form, records = _records(data)
     return Table(form, _rows(list(records)), "row", rates_possible=form.startswith("Prometheus"))
+
+
+def _parsed(text: str) -> Any:
+    """One value, or the values of lines. Line breaks before a line keep its number in errors."""
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError as error:
+        if error.msg != "Extra data":
+            raise
+        lines = enumerate(text.splitlines())
+        return [json.loads("\n" * n + line) for n, line in lines if line.strip()]
 
 
 def _rows(records: Sequence[Any]) -> list[tuple[int, list[str]]]:

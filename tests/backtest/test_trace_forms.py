@@ -127,6 +127,7 @@ FORMS: dict[str, tuple[Any, str]] = {
     "time,arrivals": (lines("{t:%Y-%m-%dT%H:%MZ},{v}", "time,arrivals"), "CSV, column arrivals"),
     "az": (azure(points()), "the JSON of Azure Monitor, column total of IncomingMessages"),
     "az, the series alone": (azure(points())["value"][0]["timeseries"], "column total"),
+    "JSON lines": ("\n".join(map(json.dumps, points())), "JSON, column total"),
     "az, lists": ([[p["timeStamp"], p["total"]] for p in points()], "JSON, column column 2"),
     "az, table": (AZ_TABLE, "a table of az, column Total of Incoming Messages"),
     "batch": ({"values": [{"resourceid": QUEUE, **azure(points())}]}, "column total"),
@@ -247,6 +248,7 @@ WORKBOOK = b"PK\x03\x04 xl/workbook.xml"
         (b"\x1f\x8b..", "compressed", "Unpack"),
         ("<html>", "a page of HTML", "Export"),
         ('{"value": [', "not JSON", "again"),
+        ('{"time": 1, "n": 2}\n{"time"', "not JSON (Expecting ':' delimiter)", "again"),
         ("[[[[]]]]", "holds no values", "docs"),
     ],
 )  # fmt: skip
