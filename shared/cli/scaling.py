@@ -90,6 +90,8 @@ async def show_decisions(
         if start or end or changes:
             raise Misused("--at shows one time: give it without --since, --until and --changes")
         return await status.read_at(declared, store, when), tables.reasons
+    if start and end and end < start:
+        raise Misused(f"--until {until} is before --since {since}")
     part = status.read_decisions(declared, store, limit, start, end, changes_only=changes)
     return await part, tables.reasons if why else tables.decisions
 

@@ -16,6 +16,7 @@ from shared.values.text import odd_character
 JsonObject = Mapping[str, Any]
 UNKNOWN = "?"
 PIPED_CHARACTERS = 400
+NO_ENTRY = "the decision log has no entry of that kind and time"
 STYLES = {Severity.ERROR: "red", Severity.WARNING: "yellow", Severity.INFO: "dim"}
 
 
@@ -63,11 +64,13 @@ def decisions(lines: Sequence[JsonObject]) -> None:
     table = _table("time", "kind", "instances", "why")
     for line in lines:
         table.add_row(line["time"], line["kind"], _change(line), Text(line["reason"]))
-    _print(table)
+    _print(table if lines else Text(NO_ENTRY))
 
 
 def reasons(lines: Sequence[JsonObject]) -> None:
     """Each line with the recommendations of all policies, the limits, and the evidence."""
+    if not lines:
+        _print(Text(NO_ENTRY))
     for line in lines:
         head = f"{line['time']}  {line['kind']}  {_change(line)}  {line['reason']}"
         _print(Text(head, style="bold" if line["applies"] else ""))

@@ -103,7 +103,7 @@ def add_file(path: Path) -> None:
     except NoSettings as error:
         raise SettingsError([f"{path}: {error}"]) from error
     except (OSError, ValueError, RecursionError) as error:
-        raise SettingsError([f"{path}: {type(error).__name__}: {error}; {FORMS}"]) from error
+        raise SettingsError([f"{path}: it cannot be read ({error}); {FORMS}"]) from error
     if (writer := writer_of(document)) and not is_running(writer):
         ended = f"{path}: process {writer}, to which its settings lead, has ended"
         raise SettingsError([f"{ended}: start the demo again with `make run`, or delete the file"])

@@ -132,6 +132,11 @@ async def test_a_past_time_is_explained_by_its_decision_and_the_change_before(
     assert await told("--since", at, "--until", end) == ["d-5"]
     assert await told("--changes", "--until", end) == ["d-50"]
     assert await run("decisions", "--at", at, "--changes") == WRONG
+    assert await run("decisions", "--since", end, "--until", at) == WRONG
+    assert f"--until {at} is before --since {end}" in capsys.readouterr().err
+    for option in ("--at", "--until"):
+        assert await run("decisions", option, "2020-01-01T00:00:00Z") == DONE
+        assert capsys.readouterr().out == "the decision log has no entry of that kind and time\n"
 
 
 async def test_validate_checks_every_source_and_permission(

@@ -120,6 +120,9 @@ def test_a_file_without_readable_settings_is_refused_in_one_sentence(
     (told,) = raised.value.problems
     assert problem in told
     assert "Zm9v" not in told
+    file.write_text("")
+    with pytest.raises(SettingsError, match=r"json: it cannot be read \(Expecting value: line 1"):
+        settings.add_file(file)
 
 
 def test_an_error_names_the_line_and_column_of_the_file(tmp_path: Path) -> None:
