@@ -15,8 +15,6 @@ even the one on the poison queue.
 
 from __future__ import annotations
 
-import base64
-import binascii
 import json
 import re
 from collections.abc import Mapping, Sequence
@@ -38,8 +36,9 @@ from shared.values.samples import (
     encode,
     format_time,
     measure,
+    version_of,
 )
-from shared.values.text import quoted, zoned_time
+from shared.values.text import of_queue, quoted, zoned_time
 
 REFUSED_SHOWN_MAX = 20
 PLAN_FIELD = "plan"
@@ -61,7 +60,7 @@ class Samples:
 def split(body: str) -> list[str] | None:
     """The messages in a message for many resources; None if it is a message of another version.
     Raises BadMessage if they are no list, or too many. Each of them may be bad on its own."""
-    document = _document(body, "metric") if '"messages"' in _text(body) else None
+    document = _document(body, "metric") if '"messages"' in of_queue(body) else None
     fields: dict[str, Any] = document if isinstance(document, dict) else {}
     version, messages = fields.get("schema_version"), fields.get("messages")
     if type(version) is not int or version != MANY_RESOURCES_VERSION:
@@ -74,7 +73,7 @@ def split(body: str) -> list[str] | None:
 
 def traceparents(body: str) -> list[str]:
     """The traces that a message of any kind and version continues."""
-    return list(dict.fromkeys(TRACEPARENT.findall(_text(body))))[:TRACES_MAX]
+    return list(dict.fromkeys(TRACEPARENT.findall(of_queue(body))))[:TRACES_MAX]
 
 
 def decode_samples(body: str, resource_name: str = "") -> Samples:
@@ -165,7 +164,7 @@ def decode_action(body: str) -> ScaleAction:
 def named_resource(body: str) -> str | None:
     """The resource that a message names, even if the rest of the message is invalid."""
     try:
-        document = json.loads(_text(body))
+        document = json.loads(of_queue(body))
     except (ValueError, RecursionError):
         return None
     fields = document[0] if document and isinstance(document, list) else document
@@ -175,7 +174,7 @@ def named_resource(body: str) -> str | None:
 
 def _document(body: str, kind: str) -> Any:
     try:
-        return json.loads(_text(body))
+        return json.loads(of_queue(body))
     except (ValueError, RecursionError) as error:
         raise BadMessage(f"{kind}: neither JSON nor JSON in base64 ({error})") from error
 
@@ -184,7 +183,7 @@ def _versioned(fields: object, kind: str, versions: Sequence[int]) -> dict[str, 
     if not isinstance(fields, dict):
         raise BadMessage(f"{kind}: must be a JSON object, is {quoted(fields)}")
     version = fields.get("schema_version")
-    if type(version) is not int or version not in versions:
+    if (read := version_of(fields, versions)) is None:
         readable = " and ".join([str(each) for each in versions])
         advice = "deploy the same version of the sender and the app"
         if version == MANY_RESOURCES_VERSION:
@@ -192,17 +191,7 @@ def _versioned(fields: object, kind: str, versions: Sequence[int]) -> dict[str, 
         raise BadMessage(
             f"{kind}: schema_version is {quoted(version)}, but this app reads {readable}; {advice}"
         )
-    return fields
-
-
-def _text(body: str) -> str:
-    stripped = body.strip()
-    if stripped.startswith("{"):
-        return stripped
-    try:
-        return base64.b64decode(stripped, validate=True).decode("utf-8")
-    except (binascii.Error, ValueError):
-        return stripped
+    return {**fields, "schema_version": read}
 
 
 def _field(fields: Mapping[str, Any], name: str, kind: type[Any], where: str) -> Any:

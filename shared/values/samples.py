@@ -115,5 +115,11 @@ def format_time(time: datetime) -> str:
     return time.astimezone(UTC).isoformat().replace("+00:00", "Z")
 
 
+def version_of(fields: Mapping[str, Any], versions: Sequence[int]) -> int | None:
+    """The one of these versions that a message has. Some tools write it as 1.0, or as text."""
+    forms = {form: each for each in versions for form in (str(each), f"{each}.0")}
+    return forms.get(str(fields.get("schema_version")))
+
+
 def encode(fields: Mapping[str, Any], version: int = SCHEMA_VERSION) -> str:
     return json.dumps({"schema_version": version, **fields}, separators=(",", ":"))

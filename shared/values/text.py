@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import json
 import re
 import unicodedata
 from collections.abc import Callable, Sequence
@@ -42,6 +44,19 @@ NUMBER = re.compile(
     r"[+-]?(?:(?:[0-9]{1,40}(?:\.[0-9]{0,40})?|\.[0-9]{1,40})(?:[eE][+-]?[0-9]{1,3})?"
     r"|(?i:inf|infinity|nan))"
 )
+
+
+def of_queue(body: str) -> str:
+    """The JSON of a queue message. Many clients send it in base64, some of them with a byte order
+    mark or in UTF-16."""
+    stripped = body.strip().removeprefix("\ufeff")
+    if stripped.startswith(("{", "[")):
+        return stripped
+    try:
+        data = base64.b64decode(stripped, validate=True)
+        return data.decode(json.detect_encoding(data))
+    except ValueError:
+        return stripped
 
 
 def odd_character(text: str) -> str:

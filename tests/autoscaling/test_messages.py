@@ -211,8 +211,21 @@ def test_all_readings_of_many_metrics_and_resources_are_sent() -> None:
     [
         base64.b64encode(encode_metric(metric(5)).encode()).decode(),
         json.dumps(ONE).replace(AT, NOW.astimezone(timezone(timedelta(hours=-5))).isoformat()),
+        "\ufeff" + json.dumps(ONE, indent=1).replace("\n", "\r\n"),
+        base64.b64encode(json.dumps(ONE).encode("utf-8-sig")).decode(),
+        base64.b64encode(json.dumps(ONE).encode("utf-16")).decode(),
+        json.dumps({**ONE, "schema_version": 1.0}),
+        json.dumps({**ONE, "schema_version": "1"}),
     ],
-    ids=["in base64 as some queue clients send it", "a time in another time zone"],
+    ids=[
+        "in base64 as some queue clients send it",
+        "a time in another time zone",
+        "with a byte order mark",
+        "in base64 with a byte order mark",
+        "in base64 of UTF-16 as PowerShell makes it",
+        "a version with a decimal point",
+        "a version as text",
+    ],
 )
 def test_a_message_of_another_sender_is_read(body: str) -> None:
     assert decode_metric(body) == metric(5)

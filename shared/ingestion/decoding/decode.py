@@ -13,7 +13,7 @@ from shared.ingestion.decoding import azure_monitor, foreign
 from shared.ingestion.decoding.readings import Decoded, MetricSubscriptions, read_number, read_time
 from shared.ingestion.errors import BadEvent
 from shared.values.measurements import Metric, MetricValue
-from shared.values.samples import SCHEMA_VERSION
+from shared.values.samples import SCHEMA_VERSION, version_of
 from shared.values.text import quoted
 
 Item = tuple[str, Any]
@@ -29,9 +29,6 @@ MEMBERS_MAX = 1000
 """The most gzip members in one body. Each of them costs a copy of all bytes after it."""
 
 GZIP = b"\x1f\x8b"
-
-VERSIONS = (SCHEMA_VERSION, str(SCHEMA_VERSION), f"{SCHEMA_VERSION}.0")
-"""The forms of the version, which is 1.0 in JavaScript and text in some tools."""
 
 QUICK_BYTES_MAX = 16_384
 """Bodies up to this size are read within a few milliseconds."""
@@ -177,9 +174,9 @@ def _own(fields: object, subscriptions: MetricSubscriptions) -> Metric:
             "the event is neither metric JSON (an object with schema_version) nor records of Azure "
             f"Monitor: {quoted(fields)}"
         )
-    version = fields["schema_version"]
-    if isinstance(version, bool) or version not in VERSIONS:
-        raise BadEvent(f"schema_version is {quoted(version)}; this app reads {SCHEMA_VERSION}")
+    if version_of(fields, (SCHEMA_VERSION,)) is None:
+        version = quoted(fields["schema_version"])
+        raise BadEvent(f"schema_version is {version}; this app reads {SCHEMA_VERSION}")
     resource_name, name = _text(fields, "resource_name"), _text(fields, "name")
     if (resource_name, name) not in subscriptions.pushed:
         raise BadEvent(

@@ -6,7 +6,6 @@ Grid encodes queue messages in base64; those that are written by hand are usuall
 
 from __future__ import annotations
 
-import base64
 import json
 import re
 from collections.abc import Mapping
@@ -17,7 +16,7 @@ from typing import Any
 from shared.sampling.blob_paths import hour_of
 from shared.trends.datasets.errors import UnreadableMessage
 from shared.trends.datasets.periods import EPOCH, TIME_MAX
-from shared.values.text import quoted, zoned_time
+from shared.values.text import of_queue, quoted, zoned_time
 
 BLOB_CREATED = "Microsoft.Storage.BlobCreated"
 SUBJECT = re.compile(r"/blobServices/default/containers/([a-z0-9$-]{3,63})/blobs/(.+)")
@@ -75,7 +74,7 @@ def decode_arrival(body: str) -> BlobArrived:
 
 def _object(body: str) -> Mapping[str, Any]:
     try:
-        fields = json.loads(_text(body))
+        fields = json.loads(of_queue(body))
     except (ValueError, RecursionError) as error:
         raise UnreadableMessage(
             f"event: it is neither JSON nor JSON in base64 ({error})"
@@ -85,16 +84,6 @@ def _object(body: str) -> Mapping[str, Any]:
     if not isinstance(fields, dict):
         raise UnreadableMessage.field("event: it", fields, "be one JSON object")
     return fields
-
-
-def _text(body: str) -> str:
-    stripped = body.strip()
-    if stripped.startswith(("{", "[")):
-        return stripped
-    try:
-        return base64.b64decode(stripped, validate=True).decode("utf-8")
-    except ValueError:
-        return stripped
 
 
 def _string(fields: Mapping[str, Any], name: str) -> str:

@@ -48,7 +48,9 @@ ARRIVED = BlobArrived(
 def test_both_schemas_are_read_plain_and_in_base64(event: object) -> None:
     text = json.dumps(event)
     assert decode_arrival(text) == ARRIVED
-    assert decode_arrival(base64.b64encode(text.encode()).decode()) == ARRIVED
+    assert decode_arrival(f"\ufeff{text}") == ARRIVED
+    for encoding in ("utf-8", "utf-8-sig", "utf-16"):
+        assert decode_arrival(base64.b64encode(text.encode(encoding)).decode()) == ARRIVED
 
 
 @pytest.mark.parametrize(
