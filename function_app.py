@@ -108,7 +108,7 @@ async def scaling_logic(message: func.QueueMessage) -> None:
     await _send(app.scaling.actions_queue, actions)
     if due and not app.scaling.confirmations.locked():  # otherwise later messages or the timer do
         async with app.scaling.confirmations:
-            await _send_actions(await _reconciler().reconcile_all(due, fresh_seconds=0))
+            await _send_actions(await _reconciler().reconcile_all(due))
 
 
 @senders.queue_trigger(arg_name="message", queue_name="samples", connection=HOST_STORAGE)

@@ -11,7 +11,6 @@ import logging
 import random
 from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import partial
 from logging import INFO, WARNING
 
 from shared.autoscaling.acting.actions import ActionTiming, awaits_reading, reconcile
@@ -31,7 +30,7 @@ log = logging.getLogger(__name__)
 BUDGET_SECONDS = 50
 """The time budget of a run of the timer, which is shorter than its interval by default."""
 FRESH_SECONDS = 60
-"""The timer reads no plan that was read within this time, unless the state awaits a reading."""
+"""No plan is read again within this time, unless the state awaits a reading."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +46,6 @@ class Reconciler:
     async def reconcile_all(
         self,
         resources: Iterable[Resource],
-        fresh_seconds: float = FRESH_SECONDS,
         budget_seconds: float = BUDGET_SECONDS,
     ) -> list[ScaleAction]:
         """Reconcile resources concurrently (see ``reconcile_one``), and return the actions to send.
@@ -57,8 +55,7 @@ class Reconciler:
         """
         chosen = list(resources)
         random.shuffle(chosen)
-        work = partial(self._limited, fresh_seconds=fresh_seconds)
-        answers, left, why = await work_through(chosen, work, budget_seconds)
+        answers, left, why = await work_through(chosen, self._limited, budget_seconds)
         if left:
             text = f"some resources were not reconciled; the next run tries again: {why}"
             log_action(log, "reconcile_failed", "all", text, WARNING)
@@ -104,10 +101,10 @@ class Reconciler:
         )
         return reconciliation.action
 
-    async def _limited(self, resource: Resource, fresh_seconds: float) -> ScaleAction | None:
+    async def _limited(self, resource: Resource) -> ScaleAction | None:
         try:
             async with asyncio.timeout(self.timeout_seconds):
-                return await self.reconcile_one(resource, fresh_seconds)
+                return await self.reconcile_one(resource, FRESH_SECONDS)
         except CapacityPostponed:
             return None
         except TimeoutError as error:

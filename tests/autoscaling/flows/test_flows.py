@@ -117,7 +117,7 @@ class World:
         if not self.confirms:
             return action
         reconciler = Reconciler(self.store, self.control, TIMING, 10)
-        return next(iter(await reconciler.reconcile_all(due, 0)), action)
+        return next(iter(await reconciler.reconcile_all(due)), action)
 
     async def load(self, values: list[float], every_seconds: float = 15) -> ScaleAction | None:
         """Send capacity and backlog samples at a fixed interval, and return the last action."""
@@ -657,7 +657,7 @@ async def test_the_timer_is_bounded_and_says_once_how_many_resources_are_left(
             break
         left -= {
             each.resource_name
-            for each in await reconciler.reconcile_all(map(resource, left), 60, 0.05)
+            for each in await reconciler.reconcile_all(map(resource, left), 0.05)
         }
     else:
         raise AssertionError("some are never reached")

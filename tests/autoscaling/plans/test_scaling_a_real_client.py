@@ -87,7 +87,7 @@ class Scene:
         sample = Metric("plan-1", "backlog", MetricValue(self.now, 500.0))
         due = list[Resource]()
         await scaling_logic.process_samples(as_message(sample), self.resources, self.store, due=due)
-        await Reconciler(self.store, self.control, TIMING, 10).reconcile_all(due, 0)
+        await Reconciler(self.store, self.control, TIMING, 10).reconcile_all(due)
         written = [line.kind for line in await self.store.log("plan-1", since=self.now)]
         return next((kind for kind in written if kind is not EntryKind.DECISION), written[0])
 
