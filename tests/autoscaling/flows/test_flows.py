@@ -656,8 +656,7 @@ async def test_the_timer_is_bounded_and_says_once_how_many_resources_are_left(
         if left == {name for name in names if name[-1] in "02468"}:
             break
         left -= {
-            each.resource_name
-            for each in await reconciler.reconcile_all(map(resource, left), 0.05)
+            each.resource_name for each in await reconciler.reconcile_all(map(resource, left), 0.05)
         }
     else:
         raise AssertionError("some are never reached")
