@@ -88,6 +88,9 @@ BUILT_IN_ROLES = {
 """https://learn.microsoft.com/azure/role-based-access-control/built-in-roles"""
 
 
+EVENT_GRID = "events.identity.principalId"
+
+
 def role_ids(file: BicepFile, definition: str) -> list[str]:
     """The role ids that the last argument of subscriptionResourceId() refers to."""
     match = re.search(r"roleDefinitions',\s*(?:roles\['(.+)'\]|([\w.]+))\s*\)$", definition)
@@ -107,7 +110,9 @@ def role_ids(file: BicepFile, definition: str) -> list[str]:
 def test_each_scope_has_the_built_in_role_that_the_app_needs() -> None:
     """On single resources. A template with a wrong id deploys, but the app lacks permissions."""
     given = {
-        (str(each.value["scope"]), BUILT_IN_ROLES[role_id])
+        (str(each.value["scope"]), BUILT_IN_ROLES[role_id]): str(
+            each.value["properties"]["principalId"]
+        )
         for file in FILES
         for each in (
             replace(each, value=getattr(each.value, "body", each.value))
@@ -116,7 +121,13 @@ def test_each_scope_has_the_built_in_role_that_the_app_needs() -> None:
         if each.name != "assignment"  # of the custom role, tested above
         for role_id in role_ids(file, each.value["properties"]["roleDefinitionId"])
     }
-    assert given == {
+    others = {role: who for role, who in given.items() if who != "principalId"}
+    assert others == {
+        ("app", "Storage Table Data Reader"): "readerId",
+        ("app::queues::arrivals", "Storage Queue Data Message Sender"): EVENT_GRID,
+        ("app::blobs::undelivered", "Storage Blob Data Contributor"): EVENT_GRID,
+    }
+    assert given.keys() == {
         ("app", "Storage Blob Data Owner"),
         ("app", "Storage Queue Data Contributor"),
         ("app", "Storage Table Data Contributor"),
