@@ -19,9 +19,10 @@ if __name__ == "__main__":
 from shared.sampling.kept_ids import WeightsSeen, of_run
 from shared.sampling.operations import LEFT_OUT, LOGS, DayOperations
 from shared.sampling.series import Shape
+from shared.sampling.trend_rows import Trend
 from shared.sampling.trends import TrendInputs, trends_of
-from shared.sampling.verdict import LOST
-from spark_jobs.model import describe
+from shared.sampling.verdict import CAPPED, LOST, VerdictKind
+from spark_jobs.model import describe, unread_files
 from spark_jobs.read.files import Chunk, SourceFile
 from spark_jobs.read.lines import batches_of
 from spark_jobs.read.sources import files_of, pieces_of_chunks
@@ -46,25 +47,25 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def page_of(folder: str, today: date) -> Iterator[str]:
     source = files_of([folder], os.environ.get("AZURE_STORAGE_CONNECTION_STRING", ""))
-    files = sorted((f for f in source.files() if f.is_export), key=lambda file: file.blob_date)
+    listed = list(source.files())
+    files = sorted((f for f in listed if f.is_export), key=lambda file: file.blob_date)
     chosen = _newest(files)
     pieces = pieces_of_chunks(source, [Chunk(file, 0, file.size_bytes) for file in chosen])
     found = added_up(chosen, batches_of(pieces, Shape()))
-    others = [describe(complaint) for complaint in found.read.complaints[:COMPLAINTS_MAX]]
+    unread = unread_files([f for f in listed if not f.is_export and f.size_bytes])
+    others = [describe(each) for each in (*unread, *found.read.complaints[:COMPLAINTS_MAX])]
     dates = sorted(found.operations)
     if not dates:
         told = "; ".join(others) or "all are empty"
-        raise JobError(f"{folder}: no telemetry in {len(files)} files ({told})")
+        raise JobError(f"{folder}: no telemetry in {len(files)} files: {told}")
     count = sum(sum(each.records.values()) for each in found.read.blob_dates.values())
     yield f"{count:,} records of {dates[0]} to {dates[-1]}"
     yield from (f"  {other}" for other in others)
     if left := len(files) - len(chosen):
         yield f"  not read: {left} files of older dates; spark_jobs.event_trends reads all"
     yield "\nItemCounts"
-    yield from _some(
-        [f"  {line}" for line in _item_counts(found.operations)]
-        or ["  cannot be told: no record has an OperationId"]
-    )
+    lines = [f"  {line}" for line in _item_counts(found.operations)]
+    yield from _some(lines or ["  cannot be told: no event, request or trace has an OperationId"])
     yield "\nEvents"
     yield from _some([f"  {line}" for line in _events(found)])
     if 0 <= (today - date.fromisoformat(dates[-1])).days <= ARRIVAL_DAYS:
@@ -74,19 +75,23 @@ def page_of(folder: str, today: date) -> Iterator[str]:
 
 
 def _events(found: Alone) -> Iterator[str]:
-    """Yields the events that were lost, and those that were not compared. The first and the last
-    date may not be whole, so only companions count there.
+    """Yields the events that were lost or may be, and those that were not compared. The first and
+    the last date may not be whole, so only companions count there.
     """
     dates = sorted(found.operations)
-    if len(dates) == 1:
-        yield "There is only one date. Losses are seen by comparing dates."
-        return
     tomorrow = date.fromisoformat(dates[-1]) + timedelta(days=1)
     inputs = TrendInputs(Shape(), found.read.blob_dates, tomorrow, operations=found.operations)
     trends, lost = trends_of(found.totals, inputs), False
+    if not trends:
+        yield "cannot be told: the files hold metrics, but no event, request or trace"
+        return
+    if len(dates) == 1:
+        yield "There is only one date. Losses are seen by comparing dates."
+        return
     for trend in trends:
-        by_count = trend.verdict in LOST and trend.date in dates[1:-1]
-        if by_count or trend.evidence.get("companion_fallen"):
+        fallen = trend.date in dates[1:-1] and (trend.verdict in LOST or _may_be_lost(trend))
+        capped = trend.date in dates[1:-1][-1:] and CAPPED in trend.reason
+        if fallen or capped or trend.evidence.get("companion_fallen"):
             yield f"{trend.date} {trend.event}: {trend.verdict}: {trend.reason}"
             lost = True
     compared = {trend.event for trend in trends if "companion" in trend.evidence}
@@ -95,6 +100,12 @@ def _events(found: Alone) -> Iterator[str]:
     if others := sorted({trend.event for trend in trends} - compared):
         named = ", ".join(others[:NAMES_MAX]) + (", …" if len(others) > NAMES_MAX else "")
         yield f"not compared, for want of an event with the same operations and sampling: {named}"
+
+
+def _may_be_lost(trend: Trend) -> bool:
+    seen = trend.evidence
+    is_low = seen.get("score_by_value", 0) < seen.get("score_min_by_value", 0)
+    return is_low and trend.verdict == VerdictKind.UNCERTAIN
 
 
 def _item_counts(operations: Mapping[str, DayOperations]) -> Iterator[str]:

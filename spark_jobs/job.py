@@ -10,14 +10,14 @@ from datetime import date, timedelta
 from functools import partial
 from typing import TYPE_CHECKING
 
-from shared.sampling.model import Reason, RecordKind
+from shared.sampling.model import RecordKind
 from shared.sampling.places import NAME_LENGTH_MAX, SERIES_MAX, limited
 from shared.sampling.series import UNDATED, BlobDate, Shape, Totals
 from shared.sampling.trend_rows import Trend
 from shared.sampling.trends import ALL_REQUESTS, Controls, TrendInputs, trends_of
 from shared.sampling.unreadable import spans
 from spark_jobs.errors import JobError
-from spark_jobs.model import Complaint, Extracted, describe
+from spark_jobs.model import Complaint, Extracted, describe, unread_files
 from spark_jobs.publish import parquet, publishing, results
 from spark_jobs.publish.publishing import Entry, Manifest, event_dates, unreadable
 from spark_jobs.publish.stores import Store
@@ -263,13 +263,6 @@ def dates_without_files(blob_dates: Collection[str], request: Request) -> set[st
         return set()
     days = {(first + timedelta(days=n)).isoformat() for n in range((last - first).days + 1)}
     return days.difference(blob_dates)
-
-
-def unread_files(files: Sequence[SourceFile]) -> list[Complaint]:
-    if not files:
-        return []
-    detail = "the job reads lines of JSON in .json, .jsonl, .blob and .gz: rename or unpack them"
-    return [Complaint(Reason.OTHER_NAME, "", len(files), files[0].path, detail)]
 
 
 def nothing_read(source: Source, files: Sequence[SourceFile], extracted: Extracted) -> str:

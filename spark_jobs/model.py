@@ -71,6 +71,13 @@ def _complaints(groups: Iterable[Any]) -> list[Complaint]:
     return sorted(complaints, key=lambda c: (-c.count, c.reason, c.field))[:COMPLAINTS_MAX]
 
 
+def unread_files(files: Sequence[SourceFile]) -> list[Complaint]:
+    if not files:
+        return []
+    detail = "only lines of JSON are read, in .json, .jsonl, .blob and .gz: rename or unpack them"
+    return [Complaint(Reason.OTHER_NAME, "", len(files), files[0].path, detail)]
+
+
 def describe(complaint: Complaint) -> str:
     """Returns one line, which begins with the number of what was not read, if it was counted."""
     count, name = complaint.count, complaint.field

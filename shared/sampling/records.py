@@ -16,13 +16,13 @@ from typing import Any
 from shared.sampling.diagnostic_export import is_diagnostic, read_diagnostic
 from shared.sampling.model import BadField, Ignored, Outcome, Quarantined, Reason, Record
 
-NO_SHAPE = "neither a known Type nor a known payload"
+REMEDY = "export telemetry to a storage account with diagnostic settings"
+NO_SHAPE = f"neither a known Type nor a known payload: {REMEDY}"
 QUERY_COLUMNS = {
     "tables": "an answer of the query API",
     "TableName": "a row of `az monitor log-analytics query`",
     "itemType": "a row of a query of Application Insights",
 }
-REMEDY = "which is no export: export telemetry to a storage account with diagnostic settings"
 DAMAGED = "damaged gzip"
 """The beginning of the line that stands for the rest of a damaged file."""
 DAYS_BEFORE, DAYS_AFTER = 31, 2
@@ -105,4 +105,4 @@ def _shape(part: Any) -> str:
     """What a record is that has no known form."""
     names = (part if isinstance(part, dict) else {}).keys()
     known = [told for name, told in QUERY_COLUMNS.items() if name in names]
-    return f"{known[0]}, {REMEDY}" if known else NO_SHAPE
+    return f"{known[0]}, which is no export: {REMEDY}" if known else NO_SHAPE

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import math
 import re
 import subprocess
 import sys
 from dataclasses import replace
-from datetime import date, timedelta
+from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
+from random import Random
 
 import pytest
 
@@ -120,7 +122,7 @@ def test_the_page_does_not_say_that_nothing_is_lost_where_nothing_was_compared(
         file.write_text(re.sub(r'"OperationId": "\w+"', '"OperationId": ""', file.read_text()))
     assert check.main([str(tmp_path)]) == 0
     page = capsys.readouterr().out
-    assert "cannot be told: no record has an OperationId" in page
+    assert "cannot be told: no event, request or trace has an OperationId" in page
     names = "OrderConfirmed, POST /checkout, SQL: orders"
     assert (
         f"not compared, for want of an event with the same operations and sampling: {names}" in page
@@ -146,13 +148,17 @@ def test_it_runs_in_one_process_without_spark(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "told"),
     [
-        ("", "no telemetry in 1 files (all are empty)"),
-        ("not json\n", "no telemetry in 1 files (1 line not read (not_json), such as in "),
+        ("", "no telemetry in 1 files: all are empty"),
+        ("not json\n", "no telemetry in 1 files: 1 line not read (not_json), such as in "),
         (
             '{"Type": "AppPageViews"}\n',
-            "(1 record of the table AppPageViews not read, because it has no events",
+            "files: 1 record of the table AppPageViews not read, because it has no events",
         ),
-        ("a,b\n1,2\n", "(1 file not read, such as "),
+        (
+            '{"tables": [{"name": "PrimaryResult"}]}',
+            "an answer of the query API, which is no export: export telemetry to a storage account",
+        ),
+        ("a,b\n1,2\n", "files: 1 file not read, such as "),
     ],
 )
 def test_a_folder_without_telemetry_is_an_error(
@@ -161,6 +167,60 @@ def test_a_folder_without_telemetry_is_an_error(
     (tmp_path / "a.json").write_text(content)
     assert check.main([str(tmp_path)]) == 1
     assert told in capsys.readouterr().err
+
+
+def test_files_that_are_not_read_because_of_their_names_are_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "query.csv").write_text("a,b\n")
+    assert check.main([str(tmp_path)]) == 1
+    unread = f"1 file not read because of the name, such as {tmp_path}/query.csv: "
+    assert f"no telemetry in 0 files: {unread}" in capsys.readouterr().err
+    write_export(tmp_path, FAMILIES["Java"], days=1)
+    assert check.main([str(tmp_path)]) == 0
+    assert f"  {unread}" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("cap", "share", "told"),
+    [
+        (9999, 0.2, r"2026-11-24 Order: uncertain: \d+% of what was expected.* may be sampling"),
+        (250, 1, "2026-11-29 Order: uncertain: collection ends at about the same number"),
+        (
+            9999,
+            1,
+            "not compared, for want of an event with the same operations and sampling: Order",
+        ),
+    ],
+)
+def test_what_may_be_incomplete_and_records_without_operations_are_told(
+    cap: int, share: float, told: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The first ``cap`` records of each day are kept, and a share of them on the 24th."""
+    chance, lines = Random(1), list[str]()
+    for day in range(30):
+        midnight = datetime(2026, 11, 1, tzinfo=UTC) + timedelta(days=day)
+        times = sorted(chance.random() for _ in range(int(chance.gauss(600, 25))))[:cap]
+        for time in times[:: int(1 / share) if day == 23 else 1]:
+            record = {"Type": "AppEvents", "Name": "Order", "SDKVersion": "py3.9:oc0.11"}
+            at = (midnight + timedelta(days=time)).isoformat()
+            lines.append(json.dumps({**record, "time": at, "ItemCount": 1}))
+    (tmp_path / "a.json").write_text("\n".join(lines))
+    assert check.main([str(tmp_path)]) == 0
+    page = capsys.readouterr().out
+    assert "ItemCounts\n  cannot be told: no event, request or trace has an OperationId" in page
+    assert re.search(told, page), page
+    assert page.count(" Order: uncertain") == (cap != 9999 or share != 1)
+
+
+def test_metrics_alone_prove_nothing_about_events(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    metric = {"time": "2026-11-01T12:00:00Z", "Type": "AppMetrics", "Name": "m", "Sum": 1}
+    (tmp_path / "a.json").write_text(json.dumps(metric))
+    assert check.main([str(tmp_path)]) == 0
+    told = "Events\n  cannot be told: the files hold metrics, but no event, request or trace"
+    assert told in capsys.readouterr().out
 
 
 def factors(folder: Path) -> dict[str, dict[str, float]]:
