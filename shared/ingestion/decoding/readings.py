@@ -4,6 +4,7 @@ autoscaler, as the JSON that the queue ``metrics`` carries."""
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -17,6 +18,9 @@ from shared.values.text import quoted, zoned_time
 
 BODY_CHARACTERS_MAX = 45_000
 """The most characters in one message. A storage queue accepts 64 KiB, or 48 KiB in base64."""
+
+READINGS_OF_A_METRIC_MAX = 3_000
+"""The most readings of a metric used from one event, the newest. The scaler keeps no more."""
 
 REJECTIONS_KEPT = 20
 NOTES_KEPT = 20
@@ -94,14 +98,29 @@ def read_number(value: object, name: str) -> float:
 
 def to_effect(stream: Stream, sequence: int, decoded: Decoded) -> Effect:
     """The messages for the readings, and a value that lists the rejected items."""
+    kept = _newest(decoded.readings)
     refused = {"rejected": decoded.rejected, "rejected_count": decoded.rejected_count}
     return Effect(
         sequence,
         value=json.dumps(refused, ensure_ascii=False) if decoded.rejected else None,
-        messages=tuple(_messages(stream, sequence, decoded.readings)),
-        ignored=decoded.ignored,
+        messages=tuple(_messages(stream, sequence, kept)),
+        ignored=decoded.ignored + len(decoded.readings) - len(kept),
         set_aside=decoded.set_aside,
     )
+
+
+def _newest(readings: Sequence[Metric]) -> Sequence[Metric]:
+    """The newest readings of each metric, as many as are kept, in the order of the event."""
+    if len(readings) <= READINGS_OF_A_METRIC_MAX:
+        return readings
+    counts: Counter[tuple[str, str]] = Counter()
+    kept = set[int]()
+    newest_first = sorted(enumerate(readings), key=lambda each: each[1].value.time, reverse=True)
+    for index, reading in newest_first:
+        counts[reading.resource_name, reading.name] += 1
+        if counts[reading.resource_name, reading.name] <= READINGS_OF_A_METRIC_MAX:
+            kept.add(index)
+    return [reading for index, reading in enumerate(readings) if index in kept]
 
 
 def _messages(stream: Stream, sequence: int, readings: Sequence[Metric]) -> Iterator[OutboxMessage]:
