@@ -18,8 +18,7 @@ import typer
 
 from shared import settings
 from shared.autoscaling.errors import OverrideRefused, UnknownResource
-from shared.ingestion.errors import NotFound
-from shared.values.text import number, utc_by_default, whole
+from shared.values.text import number, told, utc_by_default, whole
 from shared.wiring.app import App
 from shared.wiring.remedies import with_remedy
 
@@ -145,15 +144,18 @@ def run_action(action: Action, file: Path | None = None, as_json: bool = False) 
         answer = asyncio.run(_with_app(action))
     except KeyboardInterrupt:
         return stopped("interrupted", INTERRUPTED)
-    except (settings.SettingsError, Misused) as error:
-        return stopped(f"{error}{_advice(error, file)}", WRONG)
+    except Misused as error:
+        return stopped(f"error: {error}", WRONG)
+    except settings.SettingsError as error:
+        return stopped(f"{error}{_advice(file)}", WRONG)
     except Exception as error:  # print one line, even for errors of client libraries
-        text = with_remedy(f"error: {_told(error)}")
+        text = with_remedy(f"error: {next(iter(told(error).splitlines()))}")
         wrong = isinstance(error, UnknownResource | OverrideRefused)
-        return stopped(f"{text}{_advice(error, file)}", WRONG if wrong else FAILED)
-    if answer is None:
-        return DONE
-    result, show = answer
+        return stopped(text, WRONG if wrong else FAILED)
+    return _printed(*answer, as_json=as_json) if answer else DONE
+
+
+def _printed(result: Any, show: Callable[[Any], None], *, as_json: bool) -> int:
     if as_json:
         sys.stdout.write(f"{json.dumps(result, indent=2)}\n")
     else:
@@ -162,29 +164,19 @@ def run_action(action: Action, file: Path | None = None, as_json: bool = False) 
     return FAILED if failed else DONE
 
 
-def _told(error: Exception) -> str:
-    """The first line of an error. An error of a library says what it is only by its class."""
-    first_line = next(iter(str(error).splitlines()), "")
-    own = type(error).__module__.startswith("shared.") and first_line
-    return first_line if own else f"{type(error).__name__}: {first_line}"
-
-
 async def _with_app(action: Action) -> Answer:
     async with App() as app:
         return await action(app)
 
 
-def _advice(error: Exception, file: Path | None) -> str:
-    """What to do about an error whose own text does not say what to do."""
-    text = str(error)
-    if isinstance(error, settings.SettingsError) and not file and not LOCAL_SETTINGS.exists():
-        return (
-            f"\nNo settings file was read: there is no {LOCAL_SETTINGS} in this folder. Create it, "
-            "or name a file with --settings FILE (.local/settings.json while `make run` is running)"
-        )
-    if isinstance(error, NotFound) and "dead letter" in text:
-        return ". `dead-letters list` shows the existing ones"
-    return ""
+def _advice(file: Path | None) -> str:
+    """What to do about missing settings if no file was read."""
+    if file or LOCAL_SETTINGS.exists():
+        return ""
+    return (
+        f"\nNo settings file was read: there is no {LOCAL_SETTINGS} in this folder. Create it, "
+        "or name a file with --settings FILE (.local/settings.json while `make run` is running)"
+    )
 
 
 def stopped(why: str, code: int) -> int:
