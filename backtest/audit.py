@@ -37,7 +37,7 @@ NAMESPACE = re.compile(
 def audit_command(arguments: Sequence[str]) -> int:
     """Read or load a month, judge it, and print one screen."""
     options = parsed(arguments)
-    read_settings(options)
+    read_settings(options, records=bool(options.history))
     own = load_rules(options.compare, options.resource) if options.compare else None
     month = _month(options)
     if options.instances or options.history:

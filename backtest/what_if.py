@@ -44,7 +44,7 @@ MODEL_ERROR_MAX = 0.1
 def what_if_command(arguments: Sequence[str]) -> int:
     """Read the records of a time, replay the rules and the other ones, and print a table."""
     options = parsed(arguments)
-    read_settings(options)
+    read_settings(options, records=True)
     rules = load_rules(Path("scaling_rules.py"), options.resource)
     other = load_rules(options.rules, options.resource) if options.rules else rules
     resource = rules.resource

@@ -25,11 +25,10 @@ from shared.wiring.remedies import with_remedy
 DONE, FAILED, WRONG = 0, 1, 2
 """Exit codes: success; failure, refusal, or partial success; wrong settings, rules or command."""
 INTERRUPTED = 128 + signal.SIGINT
-LOCAL_SETTINGS = Path("local.settings.json")
 
 SettingsFile = Annotated[
     Path | None,
-    typer.Option("--settings", metavar="FILE", help=f"A file like {LOCAL_SETTINGS}."),
+    typer.Option("--settings", metavar="FILE", help=f"A file like {settings.LOCAL_FILE}."),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Answer = tuple[Any, Callable[[Any], None]] | None
@@ -138,16 +137,16 @@ def run_action(action: Action, file: Path | None = None, as_json: bool = False) 
     if threading.current_thread() is threading.main_thread():
         # Only the main thread gets signals. From now on, Ctrl-C closes the app before the exit.
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    unread = ""
     try:
-        if file or LOCAL_SETTINGS.exists():
-            settings.add_file(file or LOCAL_SETTINGS)
+        unread = settings.add_file_or_local(file)
         answer = asyncio.run(_with_app(action))
     except KeyboardInterrupt:
         return stopped("interrupted", INTERRUPTED)
     except Misused as error:
         return stopped(f"error: {error}", WRONG)
     except settings.SettingsError as error:
-        return stopped(f"{error}{_advice(file)}", WRONG)
+        return stopped(f"{error}{unread}", WRONG)
     except Exception as error:  # print one line, even for errors of client libraries
         text = with_remedy(f"error: {next(iter(told(error).splitlines()))}")
         wrong = isinstance(error, UnknownResource | OverrideRefused)
@@ -167,16 +166,6 @@ def _printed(result: Any, show: Callable[[Any], None], *, as_json: bool) -> int:
 async def _with_app(action: Action) -> Answer:
     async with App() as app:
         return await action(app)
-
-
-def _advice(file: Path | None) -> str:
-    """What to do about missing settings if no file was read."""
-    if file or LOCAL_SETTINGS.exists():
-        return ""
-    return (
-        f"\nNo settings file was read: there is no {LOCAL_SETTINGS} in this folder. Create it, "
-        "or name a file with --settings FILE (.local/settings.json while `make run` is running)"
-    )
 
 
 def stopped(why: str, code: int) -> int:

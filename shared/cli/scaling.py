@@ -67,10 +67,9 @@ Author = Annotated[
 @command(commands, "status")
 async def show_status(app: App, resource: Name = "") -> Answer:
     """Show the current state of each resource."""
-    minutes = app.settings.notifications.at_maximum_minutes
-    told = (minutes, app.settings.price_per_instance_hour)
-    answer = await status.read_all(_named(app, resource), app.scaling.store, *told)
-    return answer, tables.status
+    board = app.web.board
+    told = (board.store, board.at_maximum_minutes, board.price)
+    return await status.read_all(_named(app, resource), *told), tables.status
 
 
 @command(commands, "decisions")

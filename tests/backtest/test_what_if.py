@@ -82,6 +82,16 @@ def test_other_limits_and_rules_are_told_beside_what_was(
     assert "maximum=4" in out
 
 
+def test_without_settings_the_file_that_may_have_them_is_named(
+    backtest: CommandLine, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("AzureWebJobsStorage")
+    code, _, err = backtest.run("what-if", name, "--since", "2026-03-01")
+    assert code == 2
+    assert "AzureWebJobsStorage = ''" in err
+    assert "name a file with --settings FILE" in " ".join(err.split())
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [

@@ -37,6 +37,6 @@ async def make_preview(
     decision = await threads.explain(resource, state, decision)
     return {
         **presenting.decision(decision),
-        "readings": [presenting.reading(metric) for metric in collection.metrics],
+        "readings": [presenting.sample(each.name, each.value) for each in collection.metrics],
         "failures": [{"name": each.metric_name, "reason": each.reason} for each in failures],
     }

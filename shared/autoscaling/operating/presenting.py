@@ -51,7 +51,7 @@ from shared.autoscaling.ports import Snapshot
 from shared.autoscaling.sources import Source
 from shared.autoscaling.state import ScalingState
 from shared.notifications.conditions import LastingCondition
-from shared.values.measurements import CAPACITY_METRIC, Metric, MetricValue, Window
+from shared.values.measurements import CAPACITY_METRIC, MetricValue, Window
 from shared.values.redaction import redacted
 from shared.values.samples import format_time
 from shared.values.text import one_line, shown
@@ -135,7 +135,7 @@ def _spent(
 
 def decision_entry(entry: LogEntry) -> DecisionEntry:
     """One entry of the log, with all recommendations, the guards that applied, and the evidence."""
-    read = [_sample(name, value) for name, values in entry.samples.items() for value in values]
+    read = [sample(name, value) for name, values in entry.samples.items() for value in values]
     others = {"id": entry.entry_id, "metric": entry.metric or None, "samples": read}
     return shown(DecisionEntry, entry, format_time, **others, **_reasons(entry))
 
@@ -154,12 +154,8 @@ def _reasons(made: Decision | LogEntry) -> Shown:
     }
 
 
-def reading(metric: Metric) -> SampleShown:
-    return _sample(metric.name, metric.value)
-
-
-def _sample(name: str, sample: MetricValue) -> SampleShown:
-    return {"name": name, "value": sample.value, "time": format_time(sample.time)}
+def sample(name: str, read: MetricValue) -> SampleShown:
+    return {"name": name, "value": read.value, "time": format_time(read.time)}
 
 
 def points(course: Iterable[Stretch], step_seconds: float) -> list[HistoryPoint]:
