@@ -34,6 +34,12 @@ def test_json_has_the_documented_keys_and_the_report_every_policy(backtest: Comm
     assert "that a replay does not need: ResourceToScale" in " ".join(out.split())
 
 
+def test_no_number_of_the_table_is_cut_at_80_columns(backtest: CommandLine) -> None:
+    trace = backtest.trace(bursty(1, 120).tolist())
+    code, out, _ = backtest.run(trace, "--rules", SHIPPED_RULES, "--late-penalty", "1e9")
+    assert (code, "…" in out) == (0, False)
+
+
 def test_the_options_set_the_arena(backtest: CommandLine) -> None:
     options = "--instance-rate 12 --dead-time-minutes 2 --age-limit-minutes 4 --switch-cost 3"
     more = "--late-penalty 8 --max-instances 9"

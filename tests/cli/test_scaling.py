@@ -87,6 +87,15 @@ async def test_an_override_is_set_shown_and_removed(
     assert "override removed by ben" in log
 
 
+async def test_no_name_in_the_status_is_broken_in_a_terminal_of_80_columns(
+    run: Run, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    assert await run("status") == DONE
+    assert f"{SINGLE['Topic']}-{SINGLE['Subscription']}-backlog: no" in capsys.readouterr().out
+
+
 async def test_dry_run_and_decisions_show_a_recommendation_with_its_reasons(
     run: Run, capsys: pytest.CaptureFixture[str]
 ) -> None:
