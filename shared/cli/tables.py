@@ -135,15 +135,16 @@ def outcome(shown: JsonObject) -> None:
 
 
 def accounts(shown: JsonObject) -> None:
-    streams = shown["streams"]
-    columns = ("first", "last", "enqueued_at", "epoch", "owner", "set_aside", "gone")
-    names = ("from", "to", "enqueued at", "epoch", "owner", "set aside", "missing")
-    table = _table("partition", *names)
-    for each in streams:
-        values = [each[name] for name in columns]
-        table.add_row(_partition(each), *["-" if v is None else safe(str(v)) for v in values])
-    _print(table if streams else Text("no events were processed yet"))
-    for each in streams:
+    if not shown["streams"]:
+        _print(Text("no events were processed yet"))
+    for each in shown["streams"]:
+        told = "no events were processed yet"
+        if each["last"] is not None:
+            told = (
+                f"{each['first']} to {each['last']}, enqueued until {each['enqueued_at']}, epoch "
+                f"{each['epoch']} of {each['owner']}, {each['set_aside']} set aside"
+            )
+        _print(Text(safe(f"{_partition(each)}: {told}, {each['gone']} missing")))
         for gap in each["gaps"]:
             numbers = f"{gap['first']} to {gap['last']}"
             why = f"{'are missing, ' if gap['lost'] else ''}detected {gap['found_at']}"

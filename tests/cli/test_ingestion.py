@@ -201,6 +201,9 @@ async def test_purging_goes_by_age_and_has_a_dry_run(rig: Rig) -> None:
     code, out = await rig.main("account", "--json")
     (output,) = json.loads(out)["streams"]
     assert (code, output["partition_id"], output["first"], output["last"]) == (DONE, "0", 0, GOOD)
+    _, text = await rig.main("account")
+    assert f"{output['hub']}/$Default/0: 0 to {GOOD}, enqueued until 20" in text
+    assert "0 set aside, 0 missing" in text
     every = range(GOOD + 1)
     code, output = await rig.letters("purge", "--older-than", "1d")
     assert (code, output["done"]) == (DONE, [])
