@@ -20,11 +20,10 @@ from backtest.audit_report import as_html, show
 from backtest.autoscale_setting import PLAN
 from backtest.errors import BacktestError
 from backtest.import_autoscale import put, read_setting
-from backtest.options import MINUTES_MAX, bounded
+from backtest.options import MINUTES_MAX, add_settings, bounded, read_settings
 from backtest.progress import Progress
 from backtest.rules_file import load_rules
 from shared.settings import parse
-from shared.values import text as texts
 from shared.values.text import whole
 
 EXAMPLE = Path(__file__).parents[1] / "local" / "data" / "audit_example.json"
@@ -38,6 +37,7 @@ NAMESPACE = re.compile(
 def audit_command(arguments: Sequence[str]) -> int:
     """Read or load a month, judge it, and print one screen."""
     options = parsed(arguments)
+    read_settings(options, records=bool(options.history))
     own = load_rules(options.compare, options.resource) if options.compare else None
     month = _month(options)
     if options.instances or options.history:
@@ -96,12 +96,7 @@ def parsed(arguments: Sequence[str]) -> argparse.Namespace:
     add("--rules", type=Path, metavar="FILE", help="write the default policy; a file is kept")
     add("--compare", type=Path, metavar="FILE", help="judge this rules file, too")
     add("--resource", metavar="NAME", help="the resource of --compare, if it has several")
-    add(
-        "--price",
-        type=bounded(texts.number, 0),
-        metavar="MONEY",
-        help="of an instance-hour: no prices are kept here",
-    )
+    add_settings(parser)
     add(
         "--age-limit-minutes",
         type=bounded(whole, 1, MINUTES_MAX),

@@ -46,7 +46,7 @@ COMMANDS = {
 
 def _backtest(arguments: Sequence[str]) -> int:
     options = command_line.parse(arguments)
-    command_line.read_settings(options)
+    command_line.read_settings(options, records=bool(options.from_history))
     result = _study(options)
     _print(result, options)
     return FAILED if result.faults.get("violations") else 0

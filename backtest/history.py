@@ -69,9 +69,10 @@ def load_history(
     if rate is None and estimate is not None and estimate.sure:
         rate = estimate.likely
     if rate is None:
+        guess = f"{estimate.likely:.3g}, its estimate so far" if estimate else "items a minute"
         raise NoHistory(
             f"{resource.name}: the app has not learned the rate per instance yet. Give "
-            "--instance-rate."
+            f"--instance-rate ({guess})."
         )
     found = points_of(resource, entries, state)
     points = [p for p in found if (not since or since <= p.time) and (not until or p.time < until)]

@@ -13,8 +13,9 @@ from backtest.traces.reading import add_reading, reading_of, trace_file
 from backtest.workload import MISSING, Workload, load_workload
 from backtest.world import VARIATIONS, varied
 from shared.autoscaling.declaring import PLAN_CAPACITY_MAX
-from shared.settings import SettingsError, add_file
+from shared.settings import SettingsError, add_file, add_file_or_local
 from shared.settings import parse as parse_settings
+from shared.settings.connections import HOST_STORAGE
 from shared.values import text as texts
 from shared.values.text import whole
 
@@ -84,13 +85,18 @@ def add_settings(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def read_settings(options: argparse.Namespace) -> None:
-    """Add the settings of the file, and find the price. Raises BacktestError."""
+def read_settings(options: argparse.Namespace, *, records: bool) -> None:
+    """Add the settings of the file, and find the price. If the app's records are to be read, the
+    file is local.settings.json unless another is given. Raises BacktestError."""
+    unread = ""
     try:
-        if options.settings is not None:
+        if records:
+            unread = add_file_or_local(options.settings)
+            parse_settings()[0].storage(HOST_STORAGE)
+        elif options.settings is not None:
             add_file(options.settings)
     except SettingsError as error:
-        raise BacktestError(str(error)) from error
+        raise BacktestError(f"{error}{unread}") from error
     if options.price is None:
         options.price = parse_settings()[0].price_per_instance_hour
 

@@ -68,7 +68,7 @@ def grid(*columns: str) -> Table:
     table = Table(box=None, padding=(0, 1, 0, 0), header_style="bold", show_header=bool(columns))
     table.add_column("", no_wrap=True)
     for column in columns:
-        table.add_column(column, justify="right", no_wrap=True)
+        table.add_column(column, justify="right", overflow="fold")
     return table
 
 

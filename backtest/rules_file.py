@@ -12,7 +12,7 @@ from typing import Any
 from backtest.errors import BadRules
 from shared.autoscaling import Resource, advice
 from shared.autoscaling.acting.actions import ActionTiming
-from shared.autoscaling.deciding.validation import failing_policies, problems
+from shared.autoscaling.deciding.validation import problems
 from shared.settings import Settings, SettingsError, load, parse
 
 PLACEHOLDERS = {
@@ -49,7 +49,6 @@ def load_rules(path: Path, name: str | None = None) -> Rules:
     resource = _chosen(path, declared, name)
     marked = [line.partition(NOT_CONVERTED) for line in path.read_text("utf-8").splitlines()]
     left_out = tuple(rest for start, mark, rest in marked if mark and not start)
-    notices = (*notices, *failing_policies([resource]))
     return Rules(resource, settings.timing.part(ActionTiming), notices, left_out)
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from backtest.arena import Arena, Schedule
 from backtest.clairvoyant import clairvoyant
-from backtest.errors import BadArena
+from backtest.errors import BadArena, BadRules
 from backtest.faults import replay_with_faults
 from backtest.lower_bound import lower_bound
 from backtest.outcome import Course, Score, course
@@ -19,6 +19,7 @@ from backtest.rivals import RIVALS
 from backtest.rules_file import Rules
 from backtest.workload import Workload
 from shared.autoscaling import Goal, Mode, Resource
+from shared.autoscaling.deciding.validation import failing_policies
 from shared.autoscaling.policy import described
 
 RULES = "rules"
@@ -95,6 +96,7 @@ def study(
 ) -> Study:
     """Rules, rivals, clairvoyant and bound on one trace; faults, where asked for, hit the rules."""
     _check_backlog_metric(rules.resource, arena)
+    check_policy(rules.resource, arena)
     minutes = workload.minutes
     play = partial(course, arena, workload.arrivals)
     with progress.task("your rules", minutes):
@@ -120,6 +122,12 @@ def study(
         faults=faults,
         unjudged=blind,
     )
+
+
+def check_policy(resource: Resource, arena: Arena) -> None:
+    """Raises BadRules if the policy fails even with a sample of every metric."""
+    if wrong := failing_policies([in_arena(resource, arena)]):
+        raise BadRules(*wrong)
 
 
 def unjudged(resource: Resource, arena: Arena) -> tuple[str, ...]:

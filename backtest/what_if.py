@@ -28,7 +28,7 @@ from backtest.progress import Progress
 from backtest.replay import Replay, replay
 from backtest.report import grid
 from backtest.rules_file import Rules, load_rules
-from backtest.study import RULES, Study, no_verdict, unjudged
+from backtest.study import RULES, Study, check_policy, no_verdict, unjudged
 from shared.autoscaling import Goal, Limits
 from shared.autoscaling.declaring import PLAN_CAPACITY_MAX
 from shared.values import text as texts
@@ -44,13 +44,14 @@ MODEL_ERROR_MAX = 0.1
 def what_if_command(arguments: Sequence[str]) -> int:
     """Read the records of a time, replay the rules and the other ones, and print a table."""
     options = parsed(arguments)
-    read_settings(options)
+    read_settings(options, records=True)
     rules = load_rules(Path("scaling_rules.py"), options.resource)
     other = load_rules(options.rules, options.resource) if options.rules else rules
     resource = rules.resource
     found = load_history(resource, options.instance_rate, options.since, options.until)
     price = options.price
-    done = what_if(found, rules, other, options.age_limit, options.maximum, Progress())
+    numbers = (options.age_limit, options.maximum)
+    done = what_if(found, rules, other, *numbers, Progress(), drawn=bool(options.plot))
     if options.plot:
         from backtest.plot import draw  # noqa: PLC0415  slow to import and rarely needed
 
@@ -70,7 +71,8 @@ def parsed(arguments: Sequence[str]) -> argparse.Namespace:
         "cannot be used.",
     )
     add = parser.add_argument
-    add("resource", metavar="RESOURCE", help="the name in scaling_rules.py")
+    add("resource", metavar="RESOURCE", nargs="?", help="the name in scaling_rules.py, if it "
+        "declares several")  # fmt: skip
     add("--since", type=_time, required=True, metavar="TIME", help="ISO 8601, in UTC by default")
     add("--until", type=_time, metavar="TIME", help="default: now")
     minutes, instances = bounded(texts.number, 0.01, MINUTES_MAX), PLAN_CAPACITY_MAX
@@ -134,8 +136,11 @@ def what_if(
     age_limit: float | None,
     maximum: int | None,
     progress: Progress,
+    *,
+    drawn: bool,
 ) -> WhatIf:
-    """Replay both rules on the reconstructed work, from the capacity at the beginning."""
+    """Replay both rules on the reconstructed work, from the capacity at the beginning. Only a
+    picture shows the best schedule, whose search takes as long as the replays."""
     resource = rules.resource
     backlog, capacity = _recorded(found)
     arrivals = found.workload.arrivals.copy()
@@ -154,6 +159,7 @@ def what_if(
     def play(name: str, those: Rules, where: Arena) -> Replay:
         if blind := unjudged(those.resource, where):
             raise BacktestError(no_verdict(blind, where))
+        check_policy(those.resource, where)
         with progress.task(NAMES[name], workload.minutes):
             done = replay(where, workload, those.resource, those.timing, progress.advance)
         courses[name] = replace(course(arena, arrivals, done.capacity), capacity=done.ordered)
@@ -161,8 +167,10 @@ def what_if(
 
     play(NOW, rules, arena)
     done = play(THEN, other, its)
-    with progress.task("best schedule", workload.minutes):
-        best = course(its, arrivals, clairvoyant(its, arrivals))
+    best = courses[THEN]
+    if drawn:
+        with progress.task("best schedule", workload.minutes):
+            best = course(its, arrivals, clairvoyant(its, arrivals))
     study = Study(workload, arena, other, done, courses, best, 0.0,
                   (*workload.notices, *rules.notices), mine=NAMES[THEN])  # fmt: skip
     return WhatIf(study, arena.age_limit_minutes, list(_lines(rules, other, limit)))

@@ -112,6 +112,7 @@ __all__ = [
 ]
 
 CALLED_POLICY = re.compile(r"(\w+)\(\) missing 1 required positional argument: 'seen'")
+MODULES = ("shared.autoscaling", "shared.settings")
 NEAR = 0.8
 """How similar a misspelled name must be to the one that is meant, by ``difflib``."""
 REMOVED = {
@@ -137,6 +138,9 @@ def advice(error: BaseException) -> str:
     called = CALLED_POLICY.match(str(error)) if isinstance(error, TypeError) else None
     if called is not None:
         return f"Pass a policy without parentheses: policy={called[1]}"
+    if isinstance(error, ModuleNotFoundError):
+        near = get_close_matches(error.name or "", MODULES, 1, NEAR)
+        return f"Did you mean {near[0]}?" if near else ""
     return instead(error.name or "") if isinstance(error, NameError) else ""  # after import *
 
 

@@ -18,19 +18,17 @@ import typer
 
 from shared import settings
 from shared.autoscaling.errors import OverrideRefused, UnknownResource
-from shared.ingestion.errors import NotFound
-from shared.values.text import number, utc_by_default, whole
+from shared.values.text import number, told, utc_by_default, whole
 from shared.wiring.app import App
 from shared.wiring.remedies import with_remedy
 
 DONE, FAILED, WRONG = 0, 1, 2
 """Exit codes: success; failure, refusal, or partial success; wrong settings, rules or command."""
 INTERRUPTED = 128 + signal.SIGINT
-LOCAL_SETTINGS = Path("local.settings.json")
 
 SettingsFile = Annotated[
     Path | None,
-    typer.Option("--settings", metavar="FILE", help=f"A file like {LOCAL_SETTINGS}."),
+    typer.Option("--settings", metavar="FILE", help=f"A file like {settings.LOCAL_FILE}."),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Answer = tuple[Any, Callable[[Any], None]] | None
@@ -139,21 +137,24 @@ def run_action(action: Action, file: Path | None = None, as_json: bool = False) 
     if threading.current_thread() is threading.main_thread():
         # Only the main thread gets signals. From now on, Ctrl-C closes the app before the exit.
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    unread = ""
     try:
-        if file or LOCAL_SETTINGS.exists():
-            settings.add_file(file or LOCAL_SETTINGS)
+        unread = settings.add_file_or_local(file)
         answer = asyncio.run(_with_app(action))
     except KeyboardInterrupt:
         return stopped("interrupted", INTERRUPTED)
-    except (settings.SettingsError, Misused) as error:
-        return stopped(f"{error}{_advice(error, file)}", WRONG)
+    except Misused as error:
+        return stopped(f"error: {error}", WRONG)
+    except settings.SettingsError as error:
+        return stopped(f"{error}{unread}", WRONG)
     except Exception as error:  # print one line, even for errors of client libraries
-        text = with_remedy(f"error: {_told(error)}")
+        text = with_remedy(f"error: {next(iter(told(error).splitlines()))}")
         wrong = isinstance(error, UnknownResource | OverrideRefused)
-        return stopped(f"{text}{_advice(error, file)}", WRONG if wrong else FAILED)
-    if answer is None:
-        return DONE
-    result, show = answer
+        return stopped(text, WRONG if wrong else FAILED)
+    return _printed(*answer, as_json=as_json) if answer else DONE
+
+
+def _printed(result: Any, show: Callable[[Any], None], *, as_json: bool) -> int:
     if as_json:
         sys.stdout.write(f"{json.dumps(result, indent=2)}\n")
     else:
@@ -162,29 +163,9 @@ def run_action(action: Action, file: Path | None = None, as_json: bool = False) 
     return FAILED if failed else DONE
 
 
-def _told(error: Exception) -> str:
-    """The first line of an error. An error of a library says what it is only by its class."""
-    first_line = next(iter(str(error).splitlines()), "")
-    own = type(error).__module__.startswith("shared.") and first_line
-    return first_line if own else f"{type(error).__name__}: {first_line}"
-
-
 async def _with_app(action: Action) -> Answer:
     async with App() as app:
         return await action(app)
-
-
-def _advice(error: Exception, file: Path | None) -> str:
-    """What to do about an error whose own text does not say what to do."""
-    text = str(error)
-    if isinstance(error, settings.SettingsError) and not file and not LOCAL_SETTINGS.exists():
-        return (
-            f"\nNo settings file was read: there is no {LOCAL_SETTINGS} in this folder. Create it, "
-            "or name a file with --settings FILE (.local/settings.json while `make run` is running)"
-        )
-    if isinstance(error, NotFound) and "dead letter" in text:
-        return ". `dead-letters list` shows the existing ones"
-    return ""
 
 
 def stopped(why: str, code: int) -> int:

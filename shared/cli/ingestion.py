@@ -23,7 +23,7 @@ from shared.cli.command import Answer, Misused, command, group, parse_time, say
 from shared.ingestion.dead_letters.find import DeadLetterQuery, chunks, find, older_than, read
 from shared.ingestion.dead_letters.redrive import DeadLetterResult, forward, purge
 from shared.ingestion.decoding.decode import decode
-from shared.ingestion.errors import BadEvent, NotFound
+from shared.ingestion.errors import NO_LETTER, BadEvent, NotFound
 from shared.ingestion.events.accounting import Writer
 from shared.ingestion.events.replay import (
     ReplayProgress,
@@ -340,23 +340,21 @@ async def purge_dead_letters(
     """Delete dead letters."""
     query = await _query(app, hub, group, partition, kind, older_than)
     if dry_run:
-        return await _apply(app, query, _only_list, tables.dead_letters_to_delete)
+        read = chunks(app.ingestion.store, query, CHUNK)
+        letters = [stored async for chunk in read for stored in chunk]
+        say(f"dead letters that would be deleted: {len(letters)}")
+        return view.letters_page(letters, len(letters) + 1), tables.dead_letters
     return await _apply(app, query, lambda chunk: purge(app.ingestion.store, chunk))
-
-
-async def _only_list(letters: Sequence[StoredDeadLetter]) -> DeadLetterResult:
-    return DeadLetterResult(done=list(letters))
 
 
 async def _apply(
     app: App,
     query: DeadLetterQuery,
     act: Callable[[Sequence[StoredDeadLetter]], Awaitable[DeadLetterResult]],
-    show: Callable[[tables.JsonObject], None] = tables.outcome,
 ) -> Answer:
     outcome = DeadLetterResult()
     async for chunk in chunks(app.ingestion.store, query, CHUNK):
         outcome.add(await act(chunk))
     if query.sequence is not None and not (outcome.done or outcome.failed or outcome.gone):
-        raise NotFound("there is no dead letter with this sequence number")
-    return view.result(outcome), show
+        raise NotFound(NO_LETTER)
+    return view.result(outcome), tables.outcome

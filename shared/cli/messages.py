@@ -49,7 +49,9 @@ async def send_messages(  # noqa: PLR0913, PLR0917  a parameter is an option
         str, typer.Option(metavar="NAME", help="The setting with the Service Bus connection.")
     ] = "ServiceBusConnection",
     order: Literal["kept", "per-key", "free"] = "kept",
-    raw: Annotated[bool, typer.Option("--raw", help="Each line is a message body.")] = False,
+    raw: Annotated[
+        bool, typer.Option("--raw", help="Each line is a message body in JSON.")
+    ] = False,
     tries: Annotated[
         int,
         typer.Option(
@@ -80,7 +82,7 @@ async def send_messages(  # noqa: PLR0913, PLR0917  a parameter is an option
     try:
         messages = read_messages(_lines(file), raw=raw)
     except (MessagingError, OSError, UnicodeDecodeError) as error:
-        raise Misused(f"error: {file}: {error}") from error
+        raise Misused(f"{file}: {getattr(error, 'strerror', '') or error}") from error
     namespace = settings.parse()[0].service_bus(connection)
     say(f"{len(messages)} message(s) to {queue or topic} at {namespace.host}")
     from shared.azure.service_bus import duplicate_window  # noqa: PLC0415  heavy to import
@@ -105,7 +107,7 @@ async def send_messages(  # noqa: PLR0913, PLR0917  a parameter is an option
                 sender.duplicate_window = window
         return await _send(sender, messages, ORDERS[order]) | {"window_unread": unread}, _show
     except MessagingError as error:
-        raise Misused(f"error: {file}: {error}") from error
+        raise Misused(f"{file}: {error}") from error
 
 
 async def _send(sender: BatchSender, messages: Sequence[Message], order: Order) -> dict[str, Any]:

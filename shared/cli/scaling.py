@@ -5,6 +5,8 @@ from __future__ import annotations
 import getpass
 import uuid
 from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -21,7 +23,9 @@ from shared.autoscaling.policy import Resource
 from shared.autoscaling.state import Override
 from shared.cli import tables
 from shared.cli.command import Answer, Misused, command, group, moment, say
+from shared.settings import SettingsError
 from shared.wiring.app import App
+from shared.wiring.checks import use_rules
 from shared.wiring.remedies import with_remedy
 
 commands = typer.Typer()
@@ -48,6 +52,12 @@ Lasts = Annotated[
         "--for", metavar="2h", show_default=False, help="90m, 2h, 1d12h; default: until cleared."
     ),
 ]
+RulesFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--rules", metavar="FILE", exists=True, dir_okay=False, help="Instead of scaling_rules.py."
+    ),
+]
 Moment = Annotated[str, typer.Option(metavar="TIME", show_default=False)]
 Author = Annotated[
     str, typer.Option(default_factory=_user, show_default="your user name", help="The author.")
@@ -57,10 +67,9 @@ Author = Annotated[
 @command(commands, "status")
 async def show_status(app: App, resource: Name = "") -> Answer:
     """Show the current state of each resource."""
-    minutes = app.settings.notifications.at_maximum_minutes
-    told = (minutes, app.settings.price_per_instance_hour)
-    answer = await status.read_all(_named(app, resource), app.scaling.store, *told)
-    return answer, tables.status
+    board = app.web.board
+    told = (board.store, board.at_maximum_minutes, board.price)
+    return await status.read_all(_named(app, resource), *told), tables.status
 
 
 @command(commands, "decisions")
@@ -86,25 +95,25 @@ async def show_decisions(
     """
     declared, store, now = _one(app, resource), app.scaling.store, app.now()
     start, end, when = moment(since, now), moment(until, now), moment(at, now)
+    if start and end and end <= start:
+        raise Misused(f"--until {until} must be later than --since {since}")
     if when is not None:
         if start or end or changes:
             raise Misused("--at shows one time: give it without --since, --until and --changes")
-        return await status.read_at(declared, store, when), tables.reasons
-    if start and end and end < start:
-        raise Misused(f"--until {until} is before --since {since}")
+        return await status.read_at(declared, store, when), partial(tables.decisions, why=True)
     part = status.read_decisions(declared, store, limit, start, end, changes_only=changes)
-    return await part, tables.reasons if why else tables.decisions
+    return await part, partial(tables.decisions, why=why)
 
 
 @command(commands, "dry-run")
-async def dry_run(app: App, resource: Name = "") -> Answer:
+async def dry_run(app: App, resource: Name = "", rules: RulesFile = None) -> Answer:
     """Show the decision that the rules would make now."""
+    if rules:
+        use_rules(rules)
     timeout = app.settings.source_timeout_seconds
     scaling = app.scaling
     read = (scaling.store, scaling.reader, timeout)
-    previews = [
-        (await preview.make_preview(each, *read)).to_dict() for each in _named(app, resource)
-    ]
+    previews = [await preview.make_preview(each, *read) for each in _named(app, resource)]
     return previews, tables.previews
 
 
@@ -116,9 +125,14 @@ async def validate(
         bool,
         typer.Option("--connect", help="Also check all sources, the event hub, and permissions."),
     ] = False,
+    rules: RulesFile = None,
 ) -> Answer:
     """Check the rules and the settings."""
+    if rules:
+        use_rules(rules)
     resources = _named(app, resource)
+    if wrong := failing_policies(resources):
+        raise SettingsError(wrong)
     checks: list[dict[str, Any]] = []
     advice: Sequence[str] = ()
     if connect:
@@ -139,7 +153,7 @@ async def validate(
             for each in resources
             if (told := first_hour(each))
         ],
-        "warnings": [*app.warnings, *failing_policies(resources), *advice],
+        "warnings": [*app.warnings, *advice],
         "checks": checks,
     }
     return answer, tables.checks

@@ -16,12 +16,11 @@ from shared.values.text import odd_character
 JsonObject = Mapping[str, Any]
 UNKNOWN = "?"
 PIPED_CHARACTERS = 400
-NO_ENTRY = "the decision log has no entry of that kind and time"
 STYLES = {Severity.ERROR: "red", Severity.WARNING: "yellow", Severity.INFO: "dim"}
 
 
 def status(resources: Sequence[JsonObject]) -> None:
-    table = _table("resource", "instances", "desired", "mode", "metrics", "as of")
+    table = _table("resource", "instances", "desired", "mode", "metrics")
     read = [shown for shown in resources if "error" not in shown]
     for shown in read:
         desired = shown["desired"]
@@ -31,8 +30,9 @@ def status(resources: Sequence[JsonObject]) -> None:
             _desired(desired) if desired else UNKNOWN,
             Text(_mode(shown)),
             Text("\n".join(_readings(shown))),
-            shown["as_of"],
         )
+    if read:
+        _print(Text(f"as of {max(shown['as_of'] for shown in read)}", style="dim"))
     _print(table)
     for shown in read:
         if newest := shown["newest"]:
@@ -60,28 +60,24 @@ def _desired(desired: JsonObject) -> str:
     return f"{desired['target']} ({status})"
 
 
-def decisions(lines: Sequence[JsonObject]) -> None:
-    table = _table("time", "kind", "instances", "why")
-    for line in lines:
-        table.add_row(line["time"], line["kind"], _change(line), Text(line["reason"]))
-    _print(table if lines else Text(NO_ENTRY))
-
-
-def reasons(lines: Sequence[JsonObject]) -> None:
-    """Each line with the recommendations of all policies, the limits, and the evidence."""
+def decisions(lines: Sequence[JsonObject], *, why: bool = False) -> None:
+    """One line for each entry; with ``why``, the recommendations of all policies, the limits, and
+    the evidence below it."""
     if not lines:
-        _print(Text(NO_ENTRY))
+        _print(Text("The decision log has no entries of this time."))
     for line in lines:
         head = f"{line['time']}  {line['kind']}  {_change(line)}  {line['reason']}"
         _print(Text(head, style="bold" if line["applies"] else ""))
-        _print(Text("\n".join(f"    {part}" for part in _parts(line))))
+        if why:
+            _print(Text("\n".join(f"    {part}" for part in _parts(line))))
 
 
 def previews(shown: Sequence[JsonObject]) -> None:
     for preview in shown:
         _print(Text(f"{preview['resource']}: {_change(preview)}  {preview['reason']}"))
-        for reading in preview["readings"]:
-            _print(Text(f"    {reading['name']} = {reading['value']:g}"))
+        newest = {each["name"]: each["value"] for each in preview["readings"]}
+        for name, value in newest.items():
+            _print(Text(f"    {name} = {value:g}"))
         for failure in preview["failures"]:
             _print(Text(f"    {failure['name']}: {failure['reason']}", style="red"))
         _print(Text("\n".join(f"    {part}" for part in _parts(preview))))
@@ -108,18 +104,14 @@ def override(answer: JsonObject) -> None:
 
 def dead_letters(shown: JsonObject) -> None:
     letters = shown["dead_letters"]
-    table = _table("partition", "sequence", "failed at", "kind", "bytes", "error")
     for letter in letters:
         size = letter["body_bytes"]
-        table.add_row(
-            _partition(letter),
-            str(letter["sequence"]),
-            letter["failed_at"],
-            letter["kind"],
-            "in the hub" if size is None else str(size),
-            safe(letter["error"]),
-        )
-    _print(table if letters else Text("no dead letters"))
+        body = "body in the hub" if size is None else f"{size} bytes"
+        place = f"{_partition(letter)} {letter['sequence']}"
+        what = f"{letter['kind']}, {body}: {safe(letter['error'])}"
+        _print(Text(f"{place}  {letter['failed_at']}  {what}"))
+    if not letters:
+        _print(Text("no dead letters"))
     if shown["more"]:
         hint = "there may be more: use --after SEQUENCE or a higher --limit"
         _print(Text(hint, style="dim"))
@@ -142,22 +134,17 @@ def outcome(shown: JsonObject) -> None:
         _print(Text(f"{where}: {safe(failed['error'])}", style="red"))
 
 
-def dead_letters_to_delete(shown: JsonObject) -> None:
-    for letter in shown["done"]:
-        _print(Text(f"{_partition(letter)} {letter['sequence']}"))
-    _print(Text(f"dead letters that would be deleted: {len(shown['done'])}"))
-
-
 def accounts(shown: JsonObject) -> None:
-    streams = shown["streams"]
-    columns = ("first", "last", "enqueued_at", "epoch", "owner", "set_aside", "gone")
-    names = ("from", "to", "enqueued at", "epoch", "owner", "set aside", "missing")
-    table = _table("partition", *names)
-    for each in streams:
-        values = [each[name] for name in columns]
-        table.add_row(_partition(each), *["-" if v is None else safe(str(v)) for v in values])
-    _print(table if streams else Text("no events were processed yet"))
-    for each in streams:
+    if not shown["streams"]:
+        _print(Text("no events were processed yet"))
+    for each in shown["streams"]:
+        told = "no events were processed yet"
+        if each["last"] is not None:
+            told = (
+                f"{each['first']} to {each['last']}, enqueued until {each['enqueued_at']}, epoch "
+                f"{each['epoch']} of {each['owner']}, {each['set_aside']} set aside"
+            )
+        _print(Text(safe(f"{_partition(each)}: {told}, {each['gone']} missing")))
         for gap in each["gaps"]:
             numbers = f"{gap['first']} to {gap['last']}"
             why = f"{'are missing, ' if gap['lost'] else ''}detected {gap['found_at']}"

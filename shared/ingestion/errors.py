@@ -95,3 +95,8 @@ class SendingFailed(IngestionError):
 
 class NotFound(IngestionError):
     """The requested item does not exist, or no longer exists."""
+
+
+NO_LETTER = (
+    "there is no dead letter with this sequence number; `dead-letters list` shows those there are"
+)

@@ -74,7 +74,8 @@ def _parsed(line: str) -> Any:
         value = json.loads(line)
     except json.JSONDecodeError as error:
         where = f"{error.msg} at column {error.colno}"
-        raise ValueError(f'not JSON ({where}). Write plain text as {{"body": "text"}}') from error
+        remedy = 'Write plain text as {"body": "text"}, without --raw'
+        raise ValueError(f"not JSON ({where}). {remedy}") from error
     for place, number in _infinite(value, ""):
         name = one_line(place) or "the value"
         what = "NaN" if math.isnan(number) else "infinite or above 1.8e308"

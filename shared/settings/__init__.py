@@ -32,6 +32,11 @@ from shared.values.redaction import redacted
 
 __all__ = ["Settings", "SettingsError", "SingleResource", "add_file", "load", "parse"]
 
+LOCAL_FILE = Path("local.settings.json")
+UNREAD = (
+    f"\nNo settings file was read: there is no {LOCAL_FILE} in this folder. Create it, or name a "
+    "file with --settings FILE (.local/settings.json while `make run` is running)"
+)
 DEMO_FOLDER = ".local"
 """While a demo runs, its settings are in this folder."""
 
@@ -109,6 +114,15 @@ def add_file(path: Path) -> None:
         raise SettingsError([f"{ended}: start the demo again with `make run`, or delete the file"])
     for name, value in values.items():
         os.environ.setdefault(name, value)
+
+
+def add_file_or_local(path: Path | None) -> str:
+    """Add the settings of the file, or else of local.settings.json if there is one. If not, return
+    what to say when settings are missing. Raises SettingsError."""
+    if not path and not LOCAL_FILE.exists():
+        return UNREAD
+    add_file(path or LOCAL_FILE)
+    return ""
 
 
 def has_managed_identity() -> bool:

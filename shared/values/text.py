@@ -109,6 +109,12 @@ def zoned_time(value: object) -> datetime | None:
         return None
 
 
+def told(error: Exception) -> str:
+    """What an error says, after the name of its class unless the class is the app's own."""
+    is_own = type(error).__module__.startswith("shared.") and str(error)
+    return str(error) if is_own else f"{type(error).__name__}: {error}"
+
+
 def one_line(text: object, length_max: int = DETAIL_LENGTH_MAX) -> str:
     """The text, such as the error of a client library, in one line of bounded length."""
     line = " ".join(str(text).split())

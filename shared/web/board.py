@@ -45,8 +45,6 @@ from shared.web.operation import operation
 POINTS_MAX = 360
 DETAILED_HOURS = 6
 """The curves of a longer time are read as short courses, and of the entries only changes."""
-ENTRIES_MAX = 20_000
-"""The most entries that are read of a resource at a time."""
 SEARCHED_MAX = 2_000
 """The most entries that are searched at a time among all decisions of a longer time."""
 LATER = timedelta(hours=1)
@@ -106,6 +104,7 @@ class Newest(Given):
     since: Time | None = Field(None, description="no entries from before this time")
     before: Time | None = Field(None, description="only entries from before this time")
     changes: bool = Field(False, description="without decisions that request nothing")
+    text: str = Field("", max_length=100, description="only entries with this text")
 
 
 class HistoryHours(Given):
@@ -244,9 +243,8 @@ async def resource(board: Board, path: OfResource) -> ResourceStatus:
 async def resource_decisions(board: Board, path: OfResource, query: Newest) -> list[DecisionEntry]:
     """The newest entries of the decision log."""
     part = (query.limit, query.since, query.before)
-    return await status.read_decisions(
-        find(board.resources, path.name), board.store, *part, changes_only=query.changes
-    )
+    found, changes, text = find(board.resources, path.name), query.changes, query.text
+    return await status.read_decisions(found, board.store, *part, changes_only=changes, text=text)
 
 
 @operation("GET", "resources/{name}/history", 404)
@@ -347,9 +345,9 @@ async def past(board: Board, snapshot: Snapshot, query: HistoryHours) -> Past:
     end = min(query.before or snapshot.read_at, snapshot.read_at)
     name, since = snapshot.resource_name, end - timedelta(hours=query.hours)
     if query.hours <= DETAILED_HOURS:
-        entries = await board.store.log(name, ENTRIES_MAX, since, before=query.before)
+        entries = await board.store.log(name, status.SEARCHED_MAX, since, before=query.before)
         return Past(since, end, entries, course_of(entries))
-    part = (name, ENTRIES_MAX, since)
+    part = (name, status.SEARCHED_MAX, since)
     entries, (course, lost) = await asyncio.gather(
         board.store.log(*part, before=end, changes_only=True), board.store.course(name, since, end)
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Mapping
+from http import HTTPStatus
 from typing import Annotated, Any, TypedDict
 from urllib.parse import parse_qs
 
@@ -31,14 +32,6 @@ HEADERS: Mapping[str, str] = {
 BODY_BYTES_MAX = TOKEN_CHARACTERS_MAX + 1024
 TOKEN_PATTERN = "^[A-Za-z0-9_-]+[.][A-Za-z0-9_-]+$"  # noqa: S105  not a password
 NO_TOKEN = "open the link that was sent when the breaker opened"  # noqa: S105  not a password
-TITLES: Mapping[int, str] = {
-    401: "Not allowed",
-    403: "Not allowed",
-    404: "Not found",
-    411: "Length required",
-    413: "Too large",
-    503: "State unknown",
-}
 
 
 class OfBreaker(Given):
@@ -76,9 +69,8 @@ def _page_or_json(request: Request, error: Refused) -> Reply:
     if _wants_json(request):
         return error_reply(request, error)
     text = str(error)
-    return _page(
-        TITLES.get(error.status, "Refused"), error.status, text=f"{text[:1].upper()}{text[1:]}."
-    )
+    title = HTTPStatus(error.status).phrase
+    return _page(title, error.status, text=f"{text[:1].upper()}{text[1:]}.")
 
 
 def _page(title: str, status: int = 200, **shown: Any) -> Reply:

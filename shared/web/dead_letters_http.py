@@ -10,7 +10,7 @@ from pydantic import ConfigDict, Field
 
 from shared.ingestion.dead_letters.find import DeadLetterQuery, find, older_than, read
 from shared.ingestion.dead_letters.redrive import DeadLetterResult, Redriver, purge
-from shared.ingestion.errors import NotFound
+from shared.ingestion.errors import NO_LETTER, NotFound
 from shared.ingestion.model import FailureKind
 from shared.ingestion.operating import presenting as view
 from shared.web.given import Given, Line
@@ -36,11 +36,9 @@ class OfOne(Given):
         return DeadLetterQuery(self.hub, self.group, kind=self.kind)
 
 
-class OfPartition(Given):
+class OfMany(OfOne):
     partition: Line | None = Field(None, description="only this partition")
 
-
-class OfMany(OfOne, OfPartition):
     @property
     def wanted(self) -> DeadLetterQuery:
         return replace(super().wanted, partition_id=self.partition)
@@ -106,7 +104,7 @@ async def dead_letter_redrive(
     """Process one dead letter again. Of concurrent requests, only one records its outcome."""
     letters = await find(redriver.store, path.among(query), LETTERS_PER_REQUEST_MAX)
     if not letters:
-        raise NotFound("there is no dead letter with this sequence number")
+        raise NotFound(NO_LETTER)
     outcome = await redriver.redrive(letters)
     _log("redriven", f"event {path.sequence} of {path.partition}", outcome, request, query.by)
     return view.result(outcome)

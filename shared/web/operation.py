@@ -141,9 +141,7 @@ def told(error: Exception, change: str = "") -> str:
     kind = type(error).__name__
     if isinstance(error, StateUnreadable | RowUnreadable):  # raised before anything is written
         return str(error)
-    said = f"{kind}: {error}" if isinstance(error, IngestionError) else kind
-    if isinstance(error, TimeoutError):
-        said = str(error)
+    said = (str(error) if isinstance(error, IngestionError | TimeoutError) else "") or kind
     if not change:
         return f"cannot be shown now: {said}"
     is_known = isinstance(error, IngestionError) and not isinstance(error, StoreUnavailable)

@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Any, NotRequired, TypedDict
 
 from shared.ingestion.breaker.state import Breaker, BreakerMode
 from shared.ingestion.model import DeadLetter, Stream
+from shared.ingestion.operating import presenting as dead_letters
 from shared.ingestion.operating.breaker_controller import BreakerView
+from shared.ingestion.store.events import StoredDeadLetter
 from shared.values.news import stamp
 from shared.values.text import TimeText, shown
 from shared.web.board import TrendDay, TrendSeries
@@ -67,15 +69,9 @@ class BreakerStatus(TypedDict):
 
 
 def breaker(name: str, state: Breaker, link: str) -> BreakerSummary:
-    return {
-        "name": name,
-        "mode": state.mode,
-        "closed": state.mode is BreakerMode.CLOSED,
-        "since": stamp(state.changed_at) if state.epoch else None,
-        "reason": state.reason,
-        "retry_at": stamp(state.retry_at) if state.retry_at else None,
-        "link": "" if state.mode is BreakerMode.CLOSED else link,
-    }
+    closed, since = state.mode is BreakerMode.CLOSED, state.changed_at if state.epoch else None
+    others = {"name": name, "closed": closed, "since": since, "link": "" if closed else link}
+    return shown(BreakerSummary, state, stamp, **others)
 
 
 def status_of(view: BreakerView, approval_url: str = "") -> BreakerStatus:
@@ -103,14 +99,8 @@ def dead_letter(stream: Stream, letter: DeadLetter) -> dict[str, Any]:
         text, _ = codecs.utf_8_decode(body, "strict", not is_cut)  # leaves out a cut character
     except UnicodeDecodeError:
         text = base64.b64encode(body).decode()
-    return {
-        **stream.names,
-        "sequence": letter.sequence,
-        "failed_at": stamp(letter.failed_at),
-        "kind": letter.kind,
-        "error": letter.error,
-        "body": None if letter.body is None else text,
-    }
+    told = dead_letters.letter(StoredDeadLetter(stream, letter, None))
+    return {**told, "body": None if letter.body is None else text}
 
 
 def trends(rows: Iterable[Trend]) -> list[TrendSeries]:

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
 from importlib import import_module
+from importlib.machinery import SourceFileLoader
+from importlib.util import module_from_spec, spec_from_loader
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, TypeVar
@@ -161,9 +163,9 @@ def _attempt(all_problems: list[str], step: Callable[[], T]) -> T | None:
 
 def _rules_error(error: BaseException) -> str:
     """The text of an error in scaling_rules.py: what is wrong, where, and what to do."""
-    text = f"scaling_rules.py{_line(error)}: {error_text(error)}"
+    text = f"{_file_name()}{_line(error)}: {error_text(error)}"
     if isinstance(error, SyntaxError) and error.text:
-        file = Path(error.filename or "scaling_rules.py").name
+        file = Path(error.filename or _file_name()).name
         return f"{file}, line {error.lineno}: SyntaxError: {error.msg}: {error.text.strip()}"
     if told := advice(error):
         return f"{text}. {told}"
@@ -175,12 +177,28 @@ def _rules_error(error: BaseException) -> str:
         remedy = "add the package to requirements/app.in and run `make lock`"
         return f"{text}. Correct the name, or {remedy}"
     if isinstance(error, AttributeError) and error.name == RULES and error.obj is _rules():
-        return f"scaling_rules.py has no function {RULES}(settings). Define one that returns a list"
+        return f"{_file_name()} has no function {RULES}(settings). Define one that returns a list"
     return text
+
+
+def use_rules(file: Path) -> None:
+    """Take the rules from this file instead of scaling_rules.py. Raises SettingsError."""
+    loader = SourceFileLoader("scaling_rules", str(file))
+    spec = spec_from_loader(loader.name, loader)
+    assert spec is not None
+    sys.modules[loader.name] = module_from_spec(spec)
+    try:
+        loader.exec_module(sys.modules[loader.name])
+    except BaseException as error:  # the user's file may raise anything
+        raise SettingsError([_rules_error(error)]) from error
 
 
 def _rules() -> ModuleType | None:
     return sys.modules.get("scaling_rules")
+
+
+def _file_name() -> str:
+    return Path(getattr(_rules(), "__file__", None) or "scaling_rules.py").name
 
 
 def _line(error: BaseException) -> str:
@@ -188,7 +206,7 @@ def _line(error: BaseException) -> str:
     if isinstance(error, SyntaxError):
         return f", line {error.lineno}"
     frames = traceback.extract_tb(error.__traceback__)
-    lines = [frame.lineno for frame in frames if frame.filename.endswith("scaling_rules.py")]
+    lines = [frame.lineno for frame in frames if Path(frame.filename).name == _file_name()]
     return f", line {lines[-1]}" if lines else ""
 
 

@@ -30,11 +30,9 @@ class WebParts(Parts):
             panels_by_name |= {"breakers": self.breakers, "dead-letters": self.dead_letters}
             panels_by_name["set-aside"] = self.set_aside
             panels_by_name["hub"] = cached(self.hub, HUB_CACHED_SECONDS)
-        store = self._app.scaling.store
         minutes = self._app.settings.notifications.at_maximum_minutes
-        price = self._app.settings.price_per_instance_hour
-        parts = (self._app.resources, store, minutes, panels_by_name)
-        return Board(*parts, price=price)
+        parts = (self._app.resources, self._app.scaling.store, minutes, panels_by_name)
+        return Board(*parts, price=self._app.settings.price_per_instance_hour)
 
     @property
     def sample_receiver(self) -> SampleReceiver:

@@ -34,6 +34,12 @@ def test_json_has_the_documented_keys_and_the_report_every_policy(backtest: Comm
     assert "that a replay does not need: ResourceToScale" in " ".join(out.split())
 
 
+def test_no_number_of_the_table_is_cut_at_80_columns(backtest: CommandLine) -> None:
+    trace = backtest.trace(bursty(1, 120).tolist())
+    code, out, _ = backtest.run(trace, "--rules", SHIPPED_RULES, "--late-penalty", "1e9")
+    assert (code, "…" in out) == (0, False)
+
+
 def test_the_options_set_the_arena(backtest: CommandLine) -> None:
     options = "--instance-rate 12 --dead-time-minutes 2 --age-limit-minutes 4 --switch-cost 3"
     more = "--late-penalty 8 --max-instances 9"
@@ -278,6 +284,7 @@ STEADY, CPU = csv_text([20] * 30), cpu_csv("time,cpu,instances", "75,4")
 TWO_OF_SIX = "time,cpu,instances\n2026-11-02T00:00Z,75,4\n2026-11-02T00:05Z,75,4"
 FAILS = "def resources(settings):\n    return "
 REMOVED = "from shared.autoscaling import "
+TUPLE = BACKLOG_RULES.replace("def policy(seen):", "def policy(seen):\n    return 2, 'x'")
 
 
 @pytest.mark.parametrize(
@@ -295,6 +302,8 @@ REMOVED = "from shared.autoscaling import "
         (STEADY, f"{FAILS}[3]\n", "", "must be a Resource"),
         (STEADY, BACKLOG_RULES.replace("[Resource", "2 * [Resource"), "", "declared 2 times"),
         (STEADY, TWO_BACKLOGS, "--backlog-metric typo", "must be one of jobs, more"),
+        (STEADY, TUPLE, "", "returned (2, 'x') instead of a Recommendation"),
+        (STEADY, "import shared.autoscalling", "", "Did you mean shared.autoscaling?"),
         # the options
         (STEADY, None, "--instance-rate 0", "the instance rate is 0"),
         (STEADY, None, "--max-instances 0", "at least"),

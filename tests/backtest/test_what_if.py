@@ -53,6 +53,8 @@ def name(azurite: Azurite, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> s
     monkeypatch.chdir(tmp_path)
     for file, maximum in (("scaling_rules.py", 6), ("other.py", 4)):
         (tmp_path / file).write_text(RULES.format(name=name, maximum=maximum))
+    tuples = RULES.replace("policy = QueueAge", "policy = lambda seen: (2, 'x') or QueueAge")
+    (tmp_path / "tuple.py").write_text(tuples.format(name=name, maximum=6))
     return name
 
 
@@ -74,10 +76,20 @@ def test_other_limits_and_rules_are_told_beside_what_was(
     assert then["instance_hours"] < now["instance_hours"] < was["instance_hours"]
     assert told["change"] == ["limits=Limits(maximum=4),", "goal=Goal(age_limit_minutes=10.0),"]
     assert picture.stat().st_size > 10_000
-    code, out, _ = backtest.run(*words, "--rules", "other.py")
+    code, out, _ = backtest.run("what-if", *words[2:], "--rules", "other.py")
     assert code == 0
     assert "what if" in out
     assert "maximum=4" in out
+
+
+def test_without_settings_the_file_that_may_have_them_is_named(
+    backtest: CommandLine, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("AzureWebJobsStorage")
+    code, _, err = backtest.run("what-if", name, "--since", "2026-03-01")
+    assert code == 2
+    assert "AzureWebJobsStorage = ''" in err
+    assert "name a file with --settings FILE" in " ".join(err.split())
 
 
 @pytest.mark.parametrize(
@@ -86,6 +98,7 @@ def test_other_limits_and_rules_are_told_beside_what_was(
         (("--since", "noon"), "'noon' must be a time such as 2026-03-01T12:00:00Z"),
         (("--since", "2026-03-02", "--until", "2026-03-01"), "must be later than --since"),
         (("--since", "2027-01-01"), "found 0 recorded backlogs"),
+        (("--since", "2026-03-01", "--rules", "tuple.py"), "returned (2, 'x') instead of a"),
         (("--since", "2026-03-01", "--rules", "none.py"), "none.py: the file does not exist"),
     ],
 )

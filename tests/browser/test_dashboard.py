@@ -173,6 +173,11 @@ async def test_a_range_is_chosen_by_drag_and_a_mark_that_is_not_listed_opens_its
     await expect(tab.page.locator(".events details[open]")).to_have_count(1)
     assert "text=" not in tab.page.url
     assert "code=" in tab.page.url
+    await tab.page.locator(".filter [type=datetime-local]").fill("2020-01-01T00:00:00")
+    async with tab.page.expect_navigation():
+        await tab.page.locator(".filter button").click()
+    assert "before=2020-01-01T" in tab.page.url, "a time outside the range moves the range"
+    await expect(tab.page.locator("dl.figures")).to_have_count(0)  # they are of now
     await tab.page.context.close()
 
 
@@ -280,6 +285,7 @@ async def test_dead_letters_are_found_processed_again_and_deleted_after_the_numb
     tab.page.on("dialog", lambda dialog: dialog.accept(typed.pop(0)))
     letter, output = tab.page.locator("[id^='dead/']"), tab.page.locator("form.purge output")
     await expect(letter).to_have_count(3)
+    await expect(tab.page.locator("form.purge")).to_be_visible()
     await tab.page.get_by_label("Find among those above").fill("error 2")
     await expect(letter.locator("visible=true").locator("summary")).to_have_count(1)
     await tab.page.locator("form.purge [name=by]").fill("anna")

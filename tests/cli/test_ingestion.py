@@ -201,14 +201,15 @@ async def test_purging_goes_by_age_and_has_a_dry_run(rig: Rig) -> None:
     code, out = await rig.main("account", "--json")
     (output,) = json.loads(out)["streams"]
     assert (code, output["partition_id"], output["first"], output["last"]) == (DONE, "0", 0, GOOD)
-    hub, every = output["hub"], range(GOOD + 1)
+    _, text = await rig.main("account")
+    assert f"{output['hub']}/$Default/0: 0 to {GOOD}, enqueued until 20" in text
+    assert "0 set aside, 0 missing" in text
+    every = range(GOOD + 1)
     code, output = await rig.letters("purge", "--older-than", "1d")
     assert (code, output["done"]) == (DONE, [])
-    _, text = await rig.main("dead-letters", "purge", "--older-than", "0s", "--dry-run")
-    assert text.splitlines() == [
-        *[f"{hub}/$Default/0 {number}" for number in every],
-        f"dead letters that would be deleted: {GOOD + 1}",
-    ]
+    listed = await rig.letters("purge", "--older-than", "0s", "--dry-run")
+    assert f"would be deleted: {GOOD + 1}" in rig.told
+    assert listed == await rig.letters("list")
     assert await rig.remaining() == list(every)
     _, output = await rig.letters("purge", "--older-than", "0s")
     assert (len(output["done"]), await rig.remaining()) == (GOOD + 1, [])

@@ -15,7 +15,7 @@ from shared.autoscaling.deciding.validation import failing_policies
 from shared.cli import command
 from shared.cli.command import DONE, FAILED, WRONG, Answer
 from shared.cli.main import main
-from shared.ingestion.errors import HubUnavailable, NotFound
+from shared.ingestion.errors import HubUnavailable
 from shared.settings import SettingsError
 from shared.wiring.app import App
 from tests.builders import resource
@@ -179,7 +179,6 @@ def test_a_wrong_settings_file_is_explained(
             HubUnavailable("407, message='Login required', url='http://proxy.example:8080'"),
             ". The proxy refuses: check the user and password in HTTPS_PROXY, and what it allows\n",
         ),
-        (NotFound("no dead letter"), ". `dead-letters list` shows the existing ones\n"),
         (OSError("Cannot connect to host account.table.core.windows.net:443"), ":443\n"),
     ],
 )

@@ -200,7 +200,7 @@ async def test_a_dead_letter_that_fails_again_reveals_no_secret(app: App) -> Non
     stored = await app.dead_letter()
     outcome = await app.parts.redriver.redrive([stored])
     for text in (stored.letter.error, outcome.failed[0][1]):
-        assert text == "BadEvent: https://api.example.com/?sig=*** refused"
+        assert text == "https://api.example.com/?sig=*** refused"
 
 
 # --- through run --handler --------------------------------------------------------------------

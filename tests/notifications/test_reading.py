@@ -7,15 +7,20 @@ from contextlib import suppress
 from datetime import datetime, timedelta
 from typing import Any
 
+import pytest
+
 from local.twins.autoscaling import MemoryStateStore
 from local.twins.notifications import MemoryNotificationStore
 from shared.autoscaling.deciding.decide import LogEntry
-from shared.autoscaling.declaring import Limits
+from shared.autoscaling.declaring import Limits, Mode
 from shared.autoscaling.errors import StateUnreadable
 from shared.autoscaling.flows import notify as resource_news
 from shared.autoscaling.flows import scaling_logic
+from shared.autoscaling.flows.override import set_override
+from shared.autoscaling.operating.overrides import Change
 from shared.autoscaling.policy import Resource
 from shared.autoscaling.ports import Snapshot
+from shared.autoscaling.state import Override
 from shared.notifications import flow
 from shared.notifications.conditions import LastingCondition
 from shared.notifications.ports import Observed
@@ -193,6 +198,24 @@ async def test_a_resource_whose_state_cannot_be_read_is_reported_and_hides_no_ot
     await fleet.minutes(20)
     kinds = {(news.kind, news.subject) for news in fleet.recipient.received}
     assert {("state.unreadable.over", "plan-1"), ("source.stale.over", "plan-1/backlog")} <= kinds
+
+
+@pytest.mark.parametrize("lasts", [timedelta(hours=2), None])
+async def test_a_pause_with_an_end_silences_conditions_until_then_and_ends_none(
+    lasts: timedelta | None,
+) -> None:
+    fleet = Fleet("plan-1")
+    await fleet.minutes(1)
+    fleet.now += 10 * MINUTE  # now every metric is stale
+    await fleet.notify()
+    pause = Change(Override(Mode.PAUSED, "deployment"), "anna", "1", lasts)
+    await set_override(fleet.resources["plan-1"], pause, fleet.store)
+    count = len(fleet.recipient.received)
+    await fleet.minutes(100)
+    over = {news.kind for news in fleet.recipient.received[count:]}
+    assert ("source.stale.over" in over) == (lasts is None)
+    await fleet.minutes(40)
+    assert "source.stale.over" in {news.kind for news in fleet.recipient.received[count:]}
 
 
 async def test_many_conditions_with_one_cause_are_one_notification_and_end_as_one() -> None:

@@ -118,6 +118,9 @@ async def test_resources_decisions_and_history_are_served_as_json(world: World) 
     assert [d["time"] for d in part] == [first]
     changes = await world.get("resources/plan-1/decisions", changes="true")
     assert {d["applies"] for d in changes} == {True}
+    (found,) = await world.get("resources/plan-1/decisions", text="ALREADY_requested", limit="1")
+    assert found["limited_by"] == ["already_requested"]
+    assert await world.get("resources/plan-1/decisions", text="no such text") == []
     history = await world.get("resources/plan-1/history", hours="0.05")
     assert [p["metrics"] for p in history["points"]] == [{"backlog": 200.0}] * 4
     assert {event["applies"] for event in history["events"]} <= {True}

@@ -8,13 +8,15 @@ from dataclasses import replace
 from datetime import datetime
 from functools import partial
 
-from shared.autoscaling.deciding.decide import EntryKind, LogEntry
+from shared.autoscaling.deciding.decide import EntryKind, LogEntry, effective_override
+from shared.autoscaling.declaring import Mode
 from shared.autoscaling.errors import StateUnreadable
 from shared.autoscaling.flows.poison import UNATTRIBUTED
 from shared.autoscaling.flows.status import AT_ONCE_MAX
 from shared.autoscaling.operating.conditions import conditions, state_unreadable
 from shared.autoscaling.policy import Resource
 from shared.autoscaling.ports import StateStore
+from shared.autoscaling.state import Override
 from shared.notifications.ports import Observed
 from shared.values.news import News, NewsKind, Severity
 
@@ -41,6 +43,8 @@ async def collect_news(
             except StateUnreadable as error:
                 unreadable = state_unreadable(resource.name, str(error))
                 return Observed(recent, [unreadable], [resource.name])
+        if _is_quiet(effective_override(snapshot.state, now)):
+            return Observed(recent, [], [resource.name])
         return Observed(recent, conditions(resource, snapshot, at_maximum_minutes))
 
     answers = await asyncio.gather(*map(observed, resources))
@@ -50,6 +54,12 @@ async def collect_news(
         [found for answer in answers for found in answer.conditions],
         [name for answer in answers for name in answer.unread],
     )
+
+
+def _is_quiet(override: Override | None) -> bool:
+    """Whether an operator has paused the resource for a time, such as that of a deployment. A pause
+    without an end, which may be forgotten, silences nothing."""
+    return bool(override and override.mode is Mode.PAUSED and override.expires_at)
 
 
 EVENTS = {

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 from shared.autoscaling.acting.actions import as_of
 from shared.autoscaling.deciding.clocks import dated
-from shared.autoscaling.deciding.decide import Decision
 from shared.autoscaling.flows import metric_collector
 from shared.autoscaling.flows.metric_collector import SourceFailure
 from shared.autoscaling.flows.policy_threads import POLICY_THREADS, PolicyThreads
@@ -16,21 +14,6 @@ from shared.autoscaling.policy import Resource
 from shared.autoscaling.ports import StateStore
 from shared.autoscaling.sources import Services
 from shared.autoscaling.transition import merged
-from shared.values.measurements import Metric
-
-
-@dataclass(frozen=True, slots=True)
-class Preview:
-    decision: Decision
-    readings: tuple[Metric, ...]
-    failures: tuple[SourceFailure, ...]
-
-    def to_dict(self) -> dict[str, Any]:
-        return {
-            **presenting.decision(self.decision),
-            "readings": [presenting.reading(metric) for metric in self.readings],
-            "failures": [{"name": f.metric_name, "reason": f.reason} for f in self.failures],
-        }
 
 
 async def make_preview(
@@ -39,7 +22,7 @@ async def make_preview(
     services: Services,
     timeout_seconds: float,
     threads: PolicyThreads = POLICY_THREADS,
-) -> Preview:
+) -> dict[str, Any]:
     """Read every source and the state, decide, and explain the decision. The metric of a source
     that fails is missing, as in a real decision."""
     collection = await metric_collector.collect([resource], services, timeout_seconds)
@@ -52,4 +35,8 @@ async def make_preview(
     state = found.state
     decision = await threads.decide(resource, state, snapshot.read_at)
     decision = await threads.explain(resource, state, decision)
-    return Preview(decision, collection.metrics, tuple(failures))
+    return {
+        **presenting.decision(decision),
+        "readings": [presenting.sample(each.name, each.value) for each in collection.metrics],
+        "failures": [{"name": each.metric_name, "reason": each.reason} for each in failures],
+    }

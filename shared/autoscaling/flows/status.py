@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Iterable
 from datetime import datetime, timedelta
 from functools import partial
+from itertools import islice
 
 from shared.autoscaling.deciding.decide import EntryKind
 from shared.autoscaling.errors import StateUnreadable
@@ -21,6 +22,8 @@ from shared.autoscaling.ports import StateStore
 
 ENTRIES_MAX = 1000
 """The most entries of the decision log in one reply."""
+SEARCHED_MAX = 20_000
+"""The most entries that are read at a time."""
 AT_ONCE_MAX = 16
 """The most resources that are read at a time."""
 
@@ -67,11 +70,17 @@ async def read_decisions(
     before: datetime | None = None,
     *,
     changes_only: bool = False,
+    text: str = "",
 ) -> list[DecisionEntry]:
-    """The newest entries of the decision log, newest first. See ``StateStore.log``."""
+    """The newest entries of the decision log, newest first. See ``StateStore.log``. With ``text``,
+    those of the newest SEARCHED_MAX that contain it.
+    """
     limit = min(limit, ENTRIES_MAX)
-    entries = await store.log(resource.name, limit, since, before=before, changes_only=changes_only)
-    return [presenting.decision_entry(each) for each in entries]
+    read = (resource.name, SEARCHED_MAX if text else limit, since)
+    entries = await store.log(*read, before=before, changes_only=changes_only)
+    wanted = presenting.RowFilter(presenting.EVERY, text=text)
+    found = (each for each in entries if wanted.fits(each, ()))
+    return [presenting.decision_entry(each) for each in islice(found, limit)]
 
 
 async def read_at(resource: Resource, store: StateStore, time: datetime) -> list[DecisionEntry]:

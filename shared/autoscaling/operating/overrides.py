@@ -30,10 +30,11 @@ class Change:
 
 def check(change: Change, resource: Resource) -> None:
     """Raises OverrideRefused, which names what is wrong and what is allowed."""
-    for field, text in (("by", change.by), ("reason", _reason(change))):
+    override = change.override
+    reason = override.reason if override else "removed"
+    for field, text in (("by", change.by), ("reason", reason)):
         if problem := line_problem(text, TEXT_LENGTH_MAX):
             raise OverrideRefused(f"{field}: {problem}")
-    override = change.override
     if override is None:
         return
     if replace(override, reason="") == Override():
@@ -100,7 +101,3 @@ def duration(text: str) -> timedelta:
             f"{text!r}: must be a duration such as 90m, 2h or 1d12h, at most 366d"
         )
     return lasts
-
-
-def _reason(change: Change) -> str:
-    return change.override.reason if change.override else "removed"

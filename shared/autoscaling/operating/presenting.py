@@ -31,6 +31,7 @@ from shared.autoscaling.operating.shown import (
     CandidateShown,
     ChangeRow,
     DecisionEntry,
+    DecisionShown,
     DesiredShown,
     EstimateShown,
     EvidenceShown,
@@ -50,7 +51,7 @@ from shared.autoscaling.ports import Snapshot
 from shared.autoscaling.sources import Source
 from shared.autoscaling.state import ScalingState
 from shared.notifications.conditions import LastingCondition
-from shared.values.measurements import CAPACITY_METRIC, Metric, MetricValue, Window
+from shared.values.measurements import CAPACITY_METRIC, MetricValue, Window
 from shared.values.redaction import redacted
 from shared.values.samples import format_time
 from shared.values.text import one_line, shown
@@ -134,37 +135,18 @@ def _spent(
 
 def decision_entry(entry: LogEntry) -> DecisionEntry:
     """One entry of the log, with all recommendations, the guards that applied, and the evidence."""
-    return {
-        "id": entry.entry_id,
-        "time": format_time(entry.time),
-        "kind": entry.kind,
-        "current": entry.current,
-        "desired": entry.desired,
-        "epoch": entry.epoch,
-        "applies": entry.applies,
-        "reason": entry.reason,
-        "limited_by": list(entry.limited_by),
-        "candidates": [_candidate(candidate) for candidate in entry.candidates],
-        "evidence": _evidence(entry.evidence),
-        "counterfactual": str(entry.counterfactual),
-        "metric": entry.metric or None,
-        "value": entry.value,
-        "samples": [
-            _sample(name, value) for name, values in entry.samples.items() for value in values
-        ],
-        "repeated": entry.repeated,
-        "repeated_since": format_time(since) if (since := entry.repeated_since) else None,
-    }
+    read = [sample(name, value) for name, values in entry.samples.items() for value in values]
+    others = {"id": entry.entry_id, "metric": entry.metric or None, "samples": read}
+    return shown(DecisionEntry, entry, format_time, **others, **_reasons(entry))
 
 
 def decision(made: Decision) -> Shown:
+    told = shown(DecisionShown, made, format_time, **_reasons(made))
+    return {"resource": made.resource_name, **told}
+
+
+def _reasons(made: Decision | LogEntry) -> Shown:
     return {
-        "resource": made.resource_name,
-        "time": format_time(made.time),
-        "current": made.current,
-        "desired": made.desired,
-        "applies": made.applies,
-        "reason": made.reason,
         "limited_by": list(made.limited_by),
         "candidates": [_candidate(candidate) for candidate in made.candidates],
         "evidence": _evidence(made.evidence),
@@ -172,12 +154,8 @@ def decision(made: Decision) -> Shown:
     }
 
 
-def reading(metric: Metric) -> SampleShown:
-    return _sample(metric.name, metric.value)
-
-
-def _sample(name: str, sample: MetricValue) -> SampleShown:
-    return {"name": name, "value": sample.value, "time": format_time(sample.time)}
+def sample(name: str, read: MetricValue) -> SampleShown:
+    return {"name": name, "value": read.value, "time": format_time(read.time)}
 
 
 def points(course: Iterable[Stretch], step_seconds: float) -> list[HistoryPoint]:

@@ -110,23 +110,28 @@ class SampleShown(TypedDict):
     time: TimeText
 
 
-class DecisionEntry(TypedDict):
-    """An entry of the decision log. ``metric`` and ``value`` are of the newest of the ``samples``
-    that led to the decision. Entries of older versions have no ``samples``. ``repeated`` counts the
-    decisions before it that said the same in a row, numbers aside, since ``repeated_since``."""
+class DecisionShown(TypedDict):
+    """A decision, and everything that led to it."""
 
-    id: str
     time: TimeText
-    kind: EntryKind
     current: int | None
     desired: int | None
-    epoch: int | None
     applies: bool
     reason: str
     limited_by: list[str]
     candidates: list[CandidateShown]
     evidence: EvidenceShown
     counterfactual: str
+
+
+class DecisionEntry(DecisionShown):
+    """An entry of the decision log. ``metric`` and ``value`` are of the newest of the ``samples``
+    that led to the decision. Entries of older versions have no ``samples``. ``repeated`` counts the
+    decisions before it that said the same in a row, numbers aside, since ``repeated_since``."""
+
+    id: str
+    kind: EntryKind
+    epoch: int | None
     metric: str | None
     value: float | None
     samples: list[SampleShown]

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 
-from shared.ingestion.errors import NotFound
+from shared.ingestion.errors import NO_LETTER, NotFound
 from shared.ingestion.model import DeadLetter, Event, FailureKind, Span, Stream, in_one_case
 from shared.ingestion.ports import HubReader
 from shared.ingestion.store.events import EventStore, StoredDeadLetter
@@ -107,7 +107,7 @@ async def read(
         raise NotFound(
             "several dead letters have this number; name the hub and the consumer group"
             if matching
-            else "there is no dead letter of this number"
+            else NO_LETTER
         )
     return matching[0], await event_of(matching[0], hub)
 

@@ -25,6 +25,7 @@ from shared.ingestion.store.events import EventStore, StoredDeadLetter
 from shared.values.concurrency import Retrying
 from shared.values.messages import Message, MessageSender, MessagingError
 from shared.values.redaction import redacting_call
+from shared.values.text import told
 
 LOST_REPLIES_MAX = 5
 
@@ -80,7 +81,7 @@ class Redriver:
         except Exception as error:
             if classify(error).holds_partition:
                 raise
-            outcome.failed.append((stored, f"{type(error).__name__}: {error}"))
+            outcome.failed.append((stored, told(error)))
         else:
             (outcome.done if applied else outcome.gone).append(stored)
 

@@ -19,6 +19,7 @@ from shared.ingestion.failure_cause import FailureCause, classify, is_worth_retr
 from shared.ingestion.model import LONG_AGO, DeadLetter, Effect, Event, FailureKind, Outcome, Stream
 from shared.ingestion.ports import Handler
 from shared.values.concurrency import Retrying, TaskRunner
+from shared.values.text import told
 
 HANGING_MAX = 3
 """After so many calls of a batch have taken too long, no further event of it is started."""
@@ -249,7 +250,7 @@ class BatchHandling:
 
     def _judged(self, event: Event, error: Exception, *, is_at_fault: bool) -> DeadLetter | None:
         """The dead letter of an event whose attempts failed; None if the event is in doubt."""
-        attempts, text = self.attempts[event.sequence], f"{type(error).__name__}: {error}"
+        attempts, text = self.attempts[event.sequence], told(error)
         if classify(error) is FailureCause.EVENT:
             is_large = isinstance(error, MessageTooLarge)
             kind = FailureKind.TOO_LARGE if is_large else FailureKind.POISON

@@ -219,7 +219,7 @@
 
   async function apply(form) {
     const body = overrideOf(form);
-    if (!body.clear && !body.for && !confirm("This override lasts until somebody clears it. Apply it?")) return "nothing was changed";
+    if (!body.clear && !body.for && !confirm("This override lasts until somebody clears it, and notifications go on. Apply it?")) return "nothing was changed";
     return (await send(form.dataset.url, body)).said;
   }
 
@@ -241,12 +241,21 @@
     return counts(await send("dead-letters/purge", { older_than_days: days, limit: number, ...(by && { by }) }));
   }
 
+  // --- entries: those until a time, in a range around it if the one in view does not have it ---
+
+  function find(form) {
+    const until = form.querySelector("[type=datetime-local]").value, at = Date.parse(`${until}Z`);
+    const { since, end } = JSON.parse(form.closest(".card").querySelector("script").textContent);
+    const outside = at < Date.parse(since) || at > Date.parse(end);
+    go({ ...Object.fromEntries(new FormData(form)), until, ...(outside && { before: stamp(at / 1000 + form.elements.hours.value * 1800) }) });
+  }
+
   const does = { override: apply, redrive, purge };
 
   document.addEventListener("submit", async event => {
     const form = event.target, act = Object.keys(does).find(name => form.classList.contains(name));
     event.preventDefault();
-    if (!act) return go({ ...Object.fromEntries(new FormData(form)), until: form.querySelector("[type=datetime-local]").value });
+    if (!act) return find(form);
     const output = form.querySelector("output") || document.querySelector("form.purge output");
     try {
       output.textContent = await does[act](form);

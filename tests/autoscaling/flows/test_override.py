@@ -90,7 +90,7 @@ async def test_a_pause_holds_until_it_expires_by_the_stores_clock() -> None:
     override = (await kept.load("plan-1")).state.override
     assert override == Override(Mode.PAUSED, "42", NOW + timedelta(hours=2))
     decided = await preview.make_preview(WORKERS, kept, reader(200), 1)
-    assert decided.decision.limited_by == ("paused",)
+    assert decided["limited_by"] == ["paused"]
 
 
 async def test_the_log_records_author_and_reason_and_the_removal_of_an_override() -> None:
@@ -149,7 +149,7 @@ async def test_a_preview_decides_from_fresh_readings_and_writes_nothing() -> Non
     kept = store()
     await feed(kept, 200)
     before, lines = (await kept.load("plan-1")).state, await kept.log("plan-1")
-    result = (await preview.make_preview(WORKERS, kept, reader(200), 1)).to_dict()
+    result = await preview.make_preview(WORKERS, kept, reader(200), 1)
     assert (result["current"], result["desired"], result["applies"]) == (2, 3, True)
     assert {r["name"]: r["value"] for r in result["readings"]} == {"capacity": 2, "backlog": 200}
     assert (await kept.load("plan-1")).state == before
@@ -157,7 +157,7 @@ async def test_a_preview_decides_from_fresh_readings_and_writes_nothing() -> Non
 
 
 async def test_a_preview_names_a_source_that_fails() -> None:
-    result = (await preview.make_preview(WORKERS, store(), reader(None), 1)).to_dict()
+    result = await preview.make_preview(WORKERS, store(), reader(None), 1)
     assert [failure["name"] for failure in result["failures"]] == ["backlog"]
     assert result["desired"] == result["current"] == 2
 

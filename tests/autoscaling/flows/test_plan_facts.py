@@ -129,7 +129,7 @@ def wanting(capacity: int, **changes: Any) -> Resource:
 async def test_the_first_order_goes_no_further_than_the_plan_can(world: World) -> None:
     declared = wanting(40)
     made = await preview.make_preview(declared, world.store, world.reader, 5)
-    assert made.decision.desired == 10
+    assert made["desired"] == 10
     action = await world.tick(declared)
     assert action is not None
     assert action.target == 10
@@ -167,7 +167,7 @@ async def test_a_plan_that_the_app_must_not_scale_is_held_and_told_before_any_or
     declared = wanting(5)
     assert await world.minute(declared) is None
     made = await preview.make_preview(declared, world.store, world.reader, 5)
-    for reason in (made.decision.reason, (await world.store.log("plan-1"))[0].reason):
+    for reason in (made["reason"], (await world.store.log("plan-1"))[0].reason):
         assert told in reason
     condition = (await world.shown(declared))["conditions"][0]
     assert told in condition["what"]
@@ -209,7 +209,7 @@ async def test_what_is_known_of_a_plan_outlives_a_restart_and_serves_all_copies(
     await world.tick(declared)
     other = MemoryReader(lambda: world.now, {SOURCE: FULL}, world.control)
     made = await preview.make_preview(declared, world.store, other, 5)
-    assert made.decision.limited_by == ("bounds", "already_requested")
+    assert made["limited_by"] == ["bounds", "already_requested"]
     old_copy = as_message(
         replace(metric(FULL), value=sample(FULL, (NOW - world.now).total_seconds()))
     )

@@ -238,7 +238,7 @@ async def test_only_a_change_or_a_preview_asks_the_policy_for_alternatives() -> 
     reader = MemoryReader(lambda: world.now, {SOURCE: 50}, capacities)
     asked = (world.resources["plan-1"], world.store, reader, 1)
     shown = await preview.make_preview(*asked, threads=world.threads)
-    assert shown.decision.counterfactual.startswith("would have scaled in at backlog < ")
+    assert shown["counterfactual"].startswith("would have scaled in at backlog < ")
 
     values.clear()
     await world.tick(value=500)
@@ -268,7 +268,7 @@ async def test_a_preview_of_a_policy_that_blocks_says_so(blocking: Blocking) -> 
     threads = PolicyThreads(0)
     asked = (world.resources["plan-1"], world.store, reader, 1)
     shown = await preview.make_preview(*asked, threads=threads)
-    assert shown.decision.limited_by == ("policy_unanswered",)
+    assert shown["limited_by"] == ["policy_unanswered"]
 
 
 # --- policies that fail in unusual ways -------------------------------------------------------

@@ -199,8 +199,8 @@ async def test_a_failure_is_retried_becomes_a_dead_letter_or_holds_the_partition
 @pytest.mark.parametrize(
     ("errors", "kind", "error", "attempts"),
     [
-        ([BadEvent("not JSON")], FailureKind.POISON, "BadEvent: not JSON", 1),
-        ([TransientFailure("x")] * 3, FailureKind.EXHAUSTED, "TransientFailure: x", 3),
+        ([BadEvent("not JSON")], FailureKind.POISON, "not JSON", 1),
+        ([TransientFailure("x")] * 3, FailureKind.EXHAUSTED, "x", 3),
     ],
 )
 async def test_a_dead_letter_holds_kind_error_attempts_body_and_the_time_of_failure(

@@ -388,6 +388,4 @@ async def test_an_event_whose_body_is_not_bytes_is_a_dead_letter_and_stops_no_ot
         assert shown == [(f"the body is an AMQP {f}", text) for _, f, text in NOT_READ.values()]
         assert len(NOT_READ["long"][2].encode()) <= READABLE_BYTES_MAX + len("…".encode())
         again = await Redriver(store, hub, lambda _stream: handle, once).redrive(letters)
-        assert [error for _, error in again.failed] == [
-            f"BadEvent: {stored.letter.error}" for stored in letters
-        ]
+        assert [error for _, error in again.failed] == [stored.letter.error for stored in letters]
