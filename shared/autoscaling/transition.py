@@ -146,8 +146,7 @@ def _learned_from_backlog(
         return state
     else:
         backlog, maximum = received(samples), within_plan(resource, state).limits.maximum
-        told = claim.told if claim and not claim.refuted_at else None
-        trend = with_backlog(known, backlog, capacities, maximum, working(resource, state), told)
+        trend = with_backlog(known, backlog, capacities, maximum, working(resource, state), claim)
     if claim is not None:
         if counted_rate(state.learned.work) is None:
             claim = with_growth(claim, known, trend, now)
