@@ -110,7 +110,7 @@ def stopped_after(minutes: float, arriving: float = 0.0) -> Course:
 
 
 def test_the_oldest_item_may_be_as_old_as_the_last_one_that_was_seen_to_be_finished() -> None:
-    declared = worker()
+    declared = worker(throughput=Throughput(RATE, 3, trust_rate=True))
     held, steps = run(declared, 150, stopped_after(30))  # samples are kept for 30 minutes
     decision = steps[-1][1].decision
     assert decision is not None
