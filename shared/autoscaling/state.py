@@ -124,6 +124,8 @@ class BacklogTrend:
     """The lower bound of the rate that follows from decreases of the backlog."""
     needed: float = 0
     """The lower bound of the rate that follows if the plan is large enough for its load."""
+    against: float = 0
+    """What the growth says against a rate that is set by hand. See claims.py."""
 
 
 @dataclass(frozen=True, slots=True)

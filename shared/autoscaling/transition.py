@@ -140,15 +140,13 @@ def _learned_from_backlog(
         return state
     claim = _claim(resource, state.learned)
     is_over = known.until is None or samples[-1].time >= known.until + INTERVAL
-    if not is_over and claim == state.learned.claim:
-        return state
-    backlog = received(samples)
     if any(each.stall.metric == name for each in unfallen(resource, state, stalled)):
-        trend = resumed(known, backlog[-1].time)
+        trend = resumed(known, samples[-1].time)
+    elif not is_over and claim == state.learned.claim:
+        return state
     else:
-        maximum = within_plan(resource, state).limits.maximum
-        told = claim.told if claim and not claim.refuted_at else None
-        trend = with_backlog(known, backlog, capacities, maximum, working(resource, state), told)
+        backlog, maximum = received(samples), within_plan(resource, state).limits.maximum
+        trend = with_backlog(known, backlog, capacities, maximum, working(resource, state), claim)
     if claim is not None:
         if counted_rate(state.learned.work) is None:
             claim = with_growth(claim, known, trend, now)

@@ -26,7 +26,7 @@ from datetime import datetime, timedelta
 from functools import lru_cache
 
 from shared.autoscaling.policy import RateEstimate, RateSource
-from shared.autoscaling.state import BacklogTrend
+from shared.autoscaling.state import BacklogTrend, RateClaim
 from shared.values.measurements import MetricValue, time_of
 
 INTERVAL = timedelta(seconds=55)
@@ -35,12 +35,17 @@ INTERVAL_MAX = timedelta(minutes=3)
 """In a longer interval, samples are missing, so nothing is learned from it."""
 LEVEL_WEIGHT = 0.1
 """The weight of the newest minute in the moving averages."""
+TOLD_LEVEL_WEIGHT = 0.2
+"""The same while a rate that is set by hand is tested: the load that led to a scale-out has then
+left the averages before the new instances work."""
 VARIANCE_WEIGHT = 0.05
 """The weight of the newest minute in the variance of the noise."""
 FORGETTING = 0.002
 """Each busy minute forgets this share of what was learned, so about eight hours of work count."""
 TEMPER = 0.2
 """The weight of the likelihood of a minute. The noise of adjacent minutes is correlated."""
+LOWER = 0.7
+"""A rate that is set by hand is compared with this share of it."""
 FREEDOM = 4.0
 """The degrees of freedom of the noise, which has Student's t distribution."""
 NOISE_MIN = 0.1
@@ -83,11 +88,11 @@ def with_backlog(
     read: Samples,
     maximum: int,
     working: Samples = (),
-    told: float | None = None,
+    claim: RateClaim | None = None,
 ) -> BacklogTrend:
     """The trend, updated with every interval that has ended since the last update. ``read`` are the
     instances that were read; they share a fall of the backlog. ``working`` are those that can work,
-    if some were still starting. ``told`` is the rate, if it is set by hand and not refuted."""
+    if some were still starting. ``claim`` is the rate that is set by hand."""
     if not backlog or not read:
         return trend
     trend = _sound(trend)
@@ -103,7 +108,7 @@ def with_backlog(
         instances = _capacities(working or read, before.time, after.time)[-1]
         most = max(_capacities(read, before.time, after.time))
         seen = _drained(seen, -growth / most)
-        trend = _with_minute(seen, growth, instances, after.value, maximum, told)
+        trend = _with_minute(seen, growth, instances, after.value, maximum, claim)
     return trend
 
 
@@ -112,7 +117,7 @@ def _sound(trend: BacklogTrend) -> BacklogTrend:
     counts, bounds = (trend.busy, trend.gap), (trend.drained, trend.needed)
     positive = (*counts, *bounds, trend.variance, trend.information)
     within = all(0 <= value <= VALUE_MAX for value in positive)
-    averages = max(abs(trend.growth), abs(trend.instances)) <= VALUE_MAX
+    averages = max(map(abs, (trend.growth, trend.instances, trend.against))) <= VALUE_MAX
     if within and averages and abs(trend.weighted_rate) <= VALUE_MAX * trend.information:
         return trend
     return BacklogTrend(until=trend.until)
@@ -155,9 +160,11 @@ def _with_minute(
     instances: float,
     backlog: float,
     maximum: int,
-    told: float | None,
+    claim: RateClaim | None,
 ) -> BacklogTrend:
     """The trend after a minute in which the backlog grew by ``growth`` to ``backlog``."""
+    told = claim.told if claim and not claim.refuted_at else None
+    level = TOLD_LEVEL_WEIGHT if told else LEVEL_WEIGHT
     known, drained = None if told else posterior(trend), trend.drained
     rate = known.low if known else told or 0.0
     if backlog <= IDLE_SHARE * rate * instances:
@@ -165,13 +172,13 @@ def _with_minute(
         expected = trend.growth - max(rate, drained) * (instances - trend.instances)
         if not trend.busy or expected <= growth:
             return trend
-        return _with_level(trend, growth, instances, LEVEL_WEIGHT, maximum)
+        return _with_level(trend, growth, instances, level, maximum)
     if not trend.busy:
         variance = trend.variance or _squared(max(abs(growth), drained))
         first = replace(trend, busy=1.0, variance=variance)
         return _with_level(first, growth, instances, 1.0, maximum)
-    weight = max(LEVEL_WEIGHT, 1 / (trend.busy + 1))
-    trend = _regressed(trend, growth, instances, max(rate, drained), weight)
+    weight = max(level, 1 / (trend.busy + 1))
+    trend = _regressed(trend, growth, instances, max(rate, drained), weight, claim)
     busy = min(trend.busy + 1, 1e6)
     trend = replace(trend, busy=busy, gap=0.0)
     return _with_level(trend, growth, instances, weight, maximum)
@@ -200,7 +207,12 @@ def _with_level(
 
 
 def _regressed(
-    trend: BacklogTrend, growth: float, instances: float, rate: float, weight: float
+    trend: BacklogTrend,
+    growth: float,
+    instances: float,
+    rate: float,
+    weight: float,
+    claim: RateClaim | None,
 ) -> BacklogTrend:
     """The trend, with one more busy minute in its regression."""
     x, y = instances - trend.instances, trend.growth - growth
@@ -220,7 +232,18 @@ def _regressed(
         gained = TEMPER * trust * x / noise
         information = information * (1 - FORGETTING) + gained * x
         weighted = weighted * (1 - FORGETTING) + gained * y
-    return replace(trend, information=information, weighted_rate=weighted, variance=variance)
+    against = trend.against
+    if claim is not None:
+        ratio = _log_ratio(y - claim.told * x, y - LOWER * claim.told * x, noise)
+        against += ratio * (TEMPER if claim.refuted_at else 1.0)
+    learned = replace(trend, information=information, weighted_rate=weighted)
+    return replace(learned, variance=variance, against=against)
+
+
+def _log_ratio(residual: float, other: float, noise: float) -> float:
+    """The logarithm of how much more likely the other residual is. ``noise`` is its variance."""
+    either = [math.log(FREEDOM + _squared(each) / noise) for each in (residual, other)]
+    return (FREEDOM + 1) / 2 * (either[0] - either[1])
 
 
 @lru_cache(maxsize=256)

@@ -6,9 +6,9 @@ logarithm of how much more likely its growth is at ``LOWER`` times the setting: 
 test (Page, Continuous Inspection Schemes, 1954). Only a lower rate is looked for, because only a
 setting that is too high makes work late.
 
-Without doubt, the regression holds nothing but the setting. From ``REFUTED`` on, what is seen
-replaces the setting until it is changed or the doubt is 0 again. Less than half of it is used only
-once ten minutes have shown that more instances help.
+Without doubt, the regression holds nothing but the setting. A doubt lowers the rate to plan with.
+From ``REFUTED`` on, what is seen replaces the setting until it is changed or the doubt is 0 again.
+Less than half of it is used only once ten minutes have shown that more instances help.
 """
 
 from __future__ import annotations
@@ -17,12 +17,11 @@ import math
 from dataclasses import replace
 from datetime import datetime, timedelta
 
-from shared.autoscaling.learning.backlog_rate import FORGETTING
+from shared.autoscaling.learning.backlog_rate import LOWER
 from shared.autoscaling.policy import RateEstimate
 from shared.autoscaling.state import BacklogTrend, RateClaim
 
-LOWER = 0.6
-REFUTED, DOUBT_MAX = 3.5, 10.0
+REFUTED, DOUBT_MAX = 5.0, 10.0
 AGREED = 0.1
 DEVIATIONS, DIFFERENCE = 3.0, 0.1
 """A counted rate differs if it is off by more than so many standard errors and this share."""
@@ -32,6 +31,11 @@ LOWEST_SHARE = 0.5
 SHOWN_AFTER = timedelta(minutes=10)
 SHOWN_DEVIATIONS = 3.0
 """More instances help if the rate of the regression is this many standard deviations above 0."""
+
+
+def planned_rate(claim: RateClaim) -> float:
+    """The rate to plan with while the claim is not replaced."""
+    return claim.told * math.pow(LOWER, min(claim.doubt / REFUTED, 1.0) ** 2)
 
 
 def with_counted_rate(claim: RateClaim, counted: RateEstimate, now: datetime) -> RateClaim:
@@ -45,14 +49,10 @@ def with_growth(
     claim: RateClaim, before: BacklogTrend, after: BacklogTrend, now: datetime
 ) -> RateClaim:
     """The claim after the minutes by which the trend was updated."""
-    if after.information == before.information:
+    if after.against == before.against:
         return claim
-    information = after.information - before.information * (1 - FORGETTING)
-    weighted = after.weighted_rate - before.weighted_rate * (1 - FORGETTING)
-    told, lower = claim.told, LOWER * claim.told
-    ratio = weighted * (lower - told) - information / 2 * (lower * lower - told * told)
     helps = after.weighted_rate > SHOWN_DEVIATIONS * math.sqrt(after.information)
-    return _with_doubt(claim, ratio, helps, now)
+    return _with_doubt(claim, after.against - before.against, helps, now)
 
 
 def _with_doubt(claim: RateClaim, step: float, helps: bool, now: datetime) -> RateClaim:
@@ -69,4 +69,5 @@ def _with_doubt(claim: RateClaim, step: float, helps: bool, now: datetime) -> Ra
 def undoubted(trend: BacklogTrend, told: float) -> BacklogTrend:
     """The trend whose regression holds nothing but the setting."""
     information = TOLD_INFORMATION / (told * told)
-    return replace(trend, information=information, weighted_rate=information * told, drained=0.0)
+    trend = replace(trend, information=information, weighted_rate=information * told)
+    return replace(trend, drained=0.0, against=0.0)

@@ -29,7 +29,7 @@ from statistics import fmean, median_low
 
 from shared.autoscaling.declaring import Throughput
 from shared.autoscaling.learning.backlog_rate import Samples, low_end, posterior
-from shared.autoscaling.learning.claims import LOWEST_SHARE
+from shared.autoscaling.learning.claims import LOWEST_SHARE, planned_rate
 from shared.autoscaling.learning.outliers import RECENT_MAX, Pair, believable
 from shared.autoscaling.policies.queue_age import START_UP_MINUTES
 from shared.autoscaling.policy import RATE_ERROR_MAX, RATE_SOURCES, RateEstimate, RateSource
@@ -79,7 +79,8 @@ def rate_estimate(fixed: Throughput, learned: Learned) -> RateEstimate | None:
         return replace(seen, low=max(rate, lowest), told=told)
     counted = counted_rate(learned.work)
     limited = counted is not None and counted.limited
-    return RateEstimate(RateSource.SETTINGS, told, told, 0.0, limited=limited)
+    rate = planned_rate(claim) if claim and doubted else told
+    return RateEstimate(RateSource.SETTINGS, rate, rate, 0.0, limited=limited)
 
 
 def contradiction(fixed: Throughput, learned: Learned, now: datetime) -> str:

@@ -22,7 +22,7 @@ from shared.autoscaling.flows.status import read_one
 from shared.autoscaling.learning.throughput import contradiction, rate_estimate
 from shared.autoscaling.messages import Samples
 from shared.autoscaling.policy import RateSource, Recommendation
-from shared.autoscaling.state import ScalingState
+from shared.autoscaling.state import Learned, RateClaim, ScalingState
 from shared.autoscaling.store.rows import state_of, state_row
 from shared.autoscaling.transition import advance
 from shared.values.measurements import CAPACITY_METRIC, Metric, MetricValue
@@ -89,7 +89,10 @@ def test_a_setting_is_replaced_once_counts_contradict_it_for_long(
     estimate = rate_estimate(declared.throughput, after(declared, busy(count, finished)).learned)
     assert estimate is not None
     assert estimate.source is source
-    assert estimate.likely == pytest.approx(60 if source is RateSource.SETTINGS else finished)
+    if source is RateSource.SETTINGS:
+        assert 42 < estimate.likely <= 60
+    else:
+        assert estimate.likely == pytest.approx(finished)
 
 
 def course_of(rate: float, seed: int, count: int = 600) -> Iterator[Minute]:
@@ -105,6 +108,39 @@ def course_of(rate: float, seed: int, count: int = 600) -> Iterator[Minute]:
         backlogs.append(queue)
         capacities.append(instances)
     return minutes(count, capacities.__getitem__, backlogs.__getitem__)
+
+
+def test_the_more_a_setting_is_doubted_the_lower_is_the_rate_to_plan_with() -> None:
+    lows, fixed = list[float](), Throughput(60)
+    for doubt in (0.0, 1.0, 4.0, 10.0):  # the last one is refuted, but nothing else is seen
+        claim = RateClaim(60, doubt, NOW, NOW if doubt > 5 else None)
+        estimate = rate_estimate(fixed, Learned(claim=claim))
+        assert estimate is not None
+        assert estimate.source is RateSource.SETTINGS
+        lows.append(estimate.low)
+    assert lows == sorted(lows, reverse=True)
+    assert lows[0] == 60
+    assert lows[-1] == pytest.approx(42)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_load_that_rises_before_each_scale_out_refutes_no_setting_that_is_right(
+    seed: int,
+) -> None:
+    """The load of each half hour is another one, and the capacity follows 8 min later."""
+    chance, queue, load = random.Random(seed), 90_000.0, [6.0] * 1200
+    for start in range(30, len(load), 30):
+        load[start : start + 30] = [chance.uniform(4, 9)] * 30
+    instances = [round(load[max(minute - 8, 0)]) for minute in range(len(load))]
+    backlogs = list[float]()
+    for minute, each in enumerate(load):
+        working = min(instances[max(minute - 1, 0)], instances[minute])
+        queue += 60 * (each - working) + chance.gauss(0, 60)
+        backlogs.append(queue)
+    course = minutes(len(load) - 1, instances.__getitem__, backlogs.__getitem__)
+    claim = after(told(60, counts=False), course).learned.claim
+    assert claim is not None
+    assert claim.refuted_at is None
 
 
 @pytest.mark.parametrize("seed", range(4))
