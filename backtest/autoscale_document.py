@@ -43,7 +43,10 @@ class Found:
 
 def find(document: Any, name: str | None = None) -> Found:
     """The only setting of the document, or the one with this name or ID."""
-    document = _lowered(document)
+    try:
+        document = _lowered(document)
+    except RecursionError as error:
+        raise BacktestError(f"the JSON is nested too deeply for a setting. {WRITE}") from error
     template = document if isinstance(document, dict) else {}
     candidates = list(_candidates(document))
     nested = any(_nested(each) for each in (template, *_resources(template)))

@@ -520,6 +520,7 @@ EXPRESSION = (
     ("document", "message"),
     [
         ([], "not an autoscale setting"),
+        (json.loads("[" * 900 + "]" * 900), "nested too deeply"),
         ({"resources": []}, "autoscaleSettings. Write it with: az monitor autoscale show"),
         ({"resource": {"azurerm_monitor_autoscale_setting": {}}}, "JSON of Terraform is not read"),
         (in_template({**FLAT, "targetResourceUri": "[resourceId('a/b', 'c')]"}), EXPRESSION),
