@@ -43,10 +43,7 @@ class Found:
 
 def find(document: Any, name: str | None = None) -> Found:
     """The only setting of the document, or the one with this name or ID."""
-    try:
-        document = _lowered(document)
-    except RecursionError as error:
-        raise BacktestError(f"the JSON is nested too deeply for a setting. {WRITE}") from error
+    document = _with_lower_keys(document)
     template = document if isinstance(document, dict) else {}
     candidates = list(_candidates(document))
     nested = any(_nested(each) for each in (template, *_resources(template)))
@@ -78,6 +75,13 @@ def find(document: Any, name: str | None = None) -> Found:
         notes.append("the list of settings continues at nextLink: that part was not read")
     others = ["the setting in a nested deployment"] if nested else []
     return Found(literal, tuple(notes), (*others, *values.unread))
+
+
+def _with_lower_keys(document: Any) -> Any:
+    try:
+        return _lowered(document)
+    except RecursionError as error:
+        raise BacktestError(f"the JSON is nested too deeply for a setting. {WRITE}") from error
 
 
 def _lowered(value: Any) -> Any:

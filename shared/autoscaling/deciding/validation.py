@@ -334,7 +334,7 @@ def _policy(resource: Resource) -> Iterator[str]:
         yield from _undeclared(resource, "policy.metric", name)
     wrong_fields = [f"policy.{problem}" for problem in described(policy).problems()]
     yield from wrong_fields
-    if wrong_fields:
+    if wrong_fields or not is_valid:
         return
     yield from _policy_bounds(resource)
     for error in asks_for_unknown(resource):

@@ -17,6 +17,8 @@ def tenfold(value: float) -> tuple[float, float]:
 
 def each_of(name: str, values: Iterable[Any], kind: type) -> list[str]:
     """The problems of objects of one class. Each begins with the index of the object."""
+    if not isinstance(values, tuple | list):
+        return [f"{name} = {quoted(values)}: must be a tuple; one of a single element is (x,)"]
     problems = []
     for position, value in enumerate(values):
         if isinstance(value, kind):

@@ -13,6 +13,8 @@ from shared.autoscaling import (
     Guards,
     HubMetric,
     Limits,
+    MetricRule,
+    MetricRules,
     Missing,
     Observation,
     PlanCapacity,
@@ -158,6 +160,13 @@ DECLARED = "must be one of the resource's metrics (backlog)"
         ({"policy": any_of(cast(Any, Threshold))}, "any_of[0] = Threshold: is a class; write"),
         ({"policy": Threshold("other", 100, 10)}, f"policy.metric = 'other': {DECLARED}"),
         ({"policy": Threshold("backlog", 10, 100)}, "policy.lower = 100: must be below upper = 10"),
+        *[
+            ({"policy": policy}, "must be a tuple; one of a single element is (x,)")
+            for policy in (
+                MetricRules(cast(Any, MetricRule("backlog", ">", 100, "out"))),
+                Schedule(cast(Any, ScheduleEntry(Profile("sale"))), Profile("rest")),
+            )
+        ],
         ({"policy": NO_STEP}, "policy.step_in = 0: must be a whole number of at least 1"),
     ],
 )
