@@ -82,7 +82,7 @@ class AzureReader:
 
     def advice(self) -> Sequence[str]:
         named = [
-            (name, each) for (kind, name), each in self._readers.items() if kind is ServiceBusReader
+            (name, each) for (kind, name), each in self._readers.items() if kind is self._bus_reader
         ]
         return [f"{name}: {text}" for name, each in named if (text := each.advice())]
 
