@@ -18,7 +18,6 @@ UNIX_START = datetime(1970, 1, 1, tzinfo=UTC)
 MICROSECOND = timedelta(microseconds=1)
 FAR_AHEAD = datetime(2999, 12, 31, tzinfo=UTC)
 """Times in texts lie between these two, so adding a duration cannot overflow."""
-REASON_LENGTH_MAX = 300
 
 NUMBER_MAX = 1e300
 """The largest stored number, so that calculations cannot overflow."""
@@ -190,7 +189,3 @@ def utc(value: datetime | str) -> datetime:
     time = datetime.fromisoformat(value) if isinstance(value, str) else value
     zoned = time if time.tzinfo is not None else time.replace(tzinfo=UTC)
     return zoned.astimezone(UTC)
-
-
-def error_text(error: Exception) -> str:
-    return f"{type(error).__name__}: {error}"[:REASON_LENGTH_MAX]
