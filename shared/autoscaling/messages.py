@@ -26,6 +26,7 @@ from shared.autoscaling.errors import BadMessage
 from shared.autoscaling.state import EPOCH_MAX, ScaleAction
 from shared.values.bounds import Bounds
 from shared.values.measurements import CAPACITY_SANE_MAX, DISABLED, MEASURE_MAX, Metric, MetricValue
+from shared.values.row_values import properties
 from shared.values.samples import (
     MANY_RESOURCES_VERSION,
     MANY_SAMPLES_VERSION,
@@ -138,15 +139,7 @@ def summary(refused: Sequence[object]) -> str:
 
 
 def encode_action(action: ScaleAction) -> str:
-    return encode(
-        {
-            "resource_name": action.resource_name,
-            "target": action.target,
-            "epoch": action.epoch,
-            "reason": action.reason,
-            "requested_at": format_time(action.requested_at),
-        }
-    )
+    return encode({**properties(action), "requested_at": format_time(action.requested_at)})
 
 
 def decode_action(body: str) -> ScaleAction:

@@ -191,7 +191,7 @@ def _reading(target: AppServicePlan, plan: ArmPlan, read_at: datetime) -> PlanRe
     if _state(plan) in FAILED_STATES:
         told = f"Azure accepted the change, but it did not complete: {_said(fields)}"
         failure = f"plan {target.name}: {told}"
-    found = float(_instances(plan))
+    found = float(_instances(plan, capacity))
     return PlanReading(read_at, found, facts=facts, failure=failure, plan=plan)
 
 
@@ -200,13 +200,11 @@ def _state(plan: ArmPlan) -> str:
     return str(properties.get("provisioningState")).lower()
 
 
-def _instances(plan: ArmPlan) -> int:
+def _instances(plan: ArmPlan, capacity: int) -> int:
     """While a plan fills, ``sku.capacity`` may be what was ordered, and not what is there."""
-    assert plan.sku is not None
-    assert plan.sku.capacity is not None
     there: object = plan.properties.number_of_workers if plan.properties else None
     fills = _may_fill_in_pieces(plan) and type(there) is int and there > 0
-    return there if fills else plan.sku.capacity  # type: ignore[return-value]
+    return there if fills else capacity  # type: ignore[return-value]
 
 
 def _may_fill_in_pieces(plan: ArmPlan) -> bool:
