@@ -222,18 +222,16 @@ def _whole_or_none(value: object) -> int | None:
 def profile_of(row: Mapping[str, Any]) -> WeekProfile:
     """The profile that the nightly job wrote, or the reason why there is none. Raises an exception
     if the row cannot be read."""
-    zone = str(row.get("time_zone", "UTC"))
-    ZoneInfo(zone)
-    if absent := one_line(row.get("absent") or ""):
-        return WeekProfile((), zone, absent=absent)
-    items = tuple(_load_or_none(item) for item in json.loads(joined("items_per_minute", row)))
-    weeks = tuple(int(count) for count in json.loads(row.get("weeks") or "[]"))
-    if len(items) != HOURS_OF_A_WEEK or len(weeks) not in (0, HOURS_OF_A_WEEK):
+    loads = [] if row.get("absent") else json.loads(joined("items_per_minute", row))
+    profile = value_of(WeekProfile, row, items_per_minute=tuple(map(_load_or_none, loads)))
+    ZoneInfo(profile.time_zone)
+    hours, weeks = len(loads), len(profile.weeks)
+    if not profile.absent and (hours != HOURS_OF_A_WEEK or weeks not in (0, HOURS_OF_A_WEEK)):
         raise ValueError(
-            f"items_per_minute has {len(items)} values and weeks has {len(weeks)}: each must have "
+            f"items_per_minute has {hours} values and weeks has {weeks}: each must have "
             f"{HOURS_OF_A_WEEK}, except that weeks may be empty"
         )
-    return WeekProfile(items, zone, weeks)
+    return profile
 
 
 def _load_or_none(item: object) -> float | None:
