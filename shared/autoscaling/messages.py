@@ -39,7 +39,7 @@ from shared.values.samples import (
     measure,
     version_of,
 )
-from shared.values.text import of_queue, quoted, zoned_time
+from shared.values.text import listed, of_queue, quoted, zoned_time
 
 REFUSED_SHOWN_MAX = 20
 PLAN_FIELD = "plan"
@@ -133,9 +133,7 @@ def all_refused(refused: Sequence[BadMessage]) -> BadMessage:
 
 def summary(refused: Sequence[object]) -> str:
     """The first few errors, and the number of the others."""
-    more = len(refused) - REFUSED_SHOWN_MAX
-    first = "; ".join([str(error) for error in refused[:REFUSED_SHOWN_MAX]])
-    return f"{first}; and {more} more" if more > 0 else first
+    return listed(refused, REFUSED_SHOWN_MAX, "; ")
 
 
 def encode_action(action: ScaleAction) -> str:
