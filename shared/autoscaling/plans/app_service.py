@@ -249,7 +249,8 @@ def _translated(error: AzureError, target: AppServicePlan, *, changing: bool) ->
     if meaning.final:
         return CapacityRefused(message)
     maybe_done = changing and status not in NOT_EXECUTED and not meaning.wait_seconds
-    wait = _wait_after(error, meaning.wait_seconds)
+    stated = retry_after_seconds(getattr(error, "response", None))
+    wait = meaning.wait_seconds if stated is None else stated
     if status == THROTTLED and not changing:
         return CapacityPostponed(message, wait)
     available = None if maybe_done else meaning.available
@@ -284,8 +285,3 @@ def _text(error: AzureError) -> str:
         return str(response.text()) if response is not None else ""
     except (AzureError, ValueError, LookupError, AttributeError, TypeError):  # it was not read
         return ""
-
-
-def _wait_after(error: AzureError, unstated: float | None = None) -> float | None:
-    stated = retry_after_seconds(getattr(error, "response", None))
-    return unstated if stated is None else stated
