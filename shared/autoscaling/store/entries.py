@@ -289,13 +289,11 @@ def _candidates_text(candidates: Sequence[Recommendation]) -> str:
     """The recommendations as JSON that fits into one property, if need be without evidence or the
     last."""
     fields = [_candidate_fields(candidate) for candidate in candidates]
-    for with_evidence in (True, False):
-        kept = [c if with_evidence else {**c, "evidence": {}} for c in fields]
-        if len(text := json_text(kept)) <= TEXT_LENGTH_MAX:
-            return text
-    while kept and len(text := json_text(kept)) > TEXT_LENGTH_MAX:
-        kept.pop()
-    return text if kept else "[]"
+    if len(text := json_text(fields)) > TEXT_LENGTH_MAX:
+        fields = [{**each, "evidence": {}} for each in fields]
+        while len(text := json_text(fields)) > TEXT_LENGTH_MAX:
+            fields.pop()
+    return text
 
 
 def _candidate_fields(candidate: Recommendation) -> dict[str, Any]:
