@@ -9,7 +9,7 @@ import sys
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from datetime import UTC, datetime
+from datetime import datetime
 from pathlib import Path
 
 import numpy as np
@@ -32,7 +32,8 @@ from backtest.study import RULES, Study, check_policy, no_verdict, unjudged
 from shared.autoscaling import Goal, Limits
 from shared.autoscaling.declaring import PLAN_CAPACITY_MAX
 from shared.values import text as texts
-from shared.values.text import utc_by_default, whole
+from shared.values.row_values import utc
+from shared.values.text import whole
 
 REAL, NOW, THEN = "paid", "now", RULES
 NAMES = {REAL: "as it was", NOW: "rules as they are, replayed", THEN: "what if"}
@@ -92,7 +93,7 @@ def parsed(arguments: Sequence[str]) -> argparse.Namespace:
 
 def _time(text: str) -> datetime:
     try:
-        return utc_by_default(text.upper()).astimezone(UTC)
+        return utc(text.upper())
     except ValueError as error:
         message = f"{text!r} must be a time such as 2026-03-01T12:00:00Z"
         raise argparse.ArgumentTypeError(message) from error

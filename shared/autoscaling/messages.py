@@ -26,6 +26,7 @@ from shared.autoscaling.errors import BadMessage
 from shared.autoscaling.state import EPOCH_MAX, ScaleAction
 from shared.values.bounds import Bounds
 from shared.values.measurements import CAPACITY_SANE_MAX, DISABLED, MEASURE_MAX, Metric, MetricValue
+from shared.values.row_values import properties
 from shared.values.samples import (
     MANY_RESOURCES_VERSION,
     MANY_SAMPLES_VERSION,
@@ -38,7 +39,7 @@ from shared.values.samples import (
     measure,
     version_of,
 )
-from shared.values.text import of_queue, quoted, zoned_time
+from shared.values.text import listed, of_queue, quoted, zoned_time
 
 REFUSED_SHOWN_MAX = 20
 PLAN_FIELD = "plan"
@@ -132,21 +133,11 @@ def all_refused(refused: Sequence[BadMessage]) -> BadMessage:
 
 def summary(refused: Sequence[object]) -> str:
     """The first few errors, and the number of the others."""
-    more = len(refused) - REFUSED_SHOWN_MAX
-    first = "; ".join([str(error) for error in refused[:REFUSED_SHOWN_MAX]])
-    return f"{first}; and {more} more" if more > 0 else first
+    return listed(refused, REFUSED_SHOWN_MAX, "; ")
 
 
 def encode_action(action: ScaleAction) -> str:
-    return encode(
-        {
-            "resource_name": action.resource_name,
-            "target": action.target,
-            "epoch": action.epoch,
-            "reason": action.reason,
-            "requested_at": format_time(action.requested_at),
-        }
-    )
+    return encode({**properties(action), "requested_at": format_time(action.requested_at)})
 
 
 def decode_action(body: str) -> ScaleAction:

@@ -16,7 +16,7 @@ from azure.servicebus.amqp import AmqpAnnotatedMessage, AmqpMessageHeader, AmqpM
 
 from shared.messaging.model import Batch, EncodedMessage, UnsendableMessage
 from shared.values.messages import NAMED_MAX, Message, Scalar
-from shared.values.text import quoted
+from shared.values.text import listed, quoted
 
 ID_LENGTH_MAX = 128
 EXPIRY_MAX_MS = 253_402_243_199_000
@@ -48,8 +48,7 @@ def encode_all(messages: Sequence[Message], created_ms: int) -> list[EncodedMess
         else:
             encoded.append(EncodedMessage(message, len(data), data))
     if problems:
-        more = f"; and {len(problems) - NAMED_MAX} more" if len(problems) > NAMED_MAX else ""
-        raise UnsendableMessage("; ".join(problems[:NAMED_MAX]) + more)
+        raise UnsendableMessage(listed(problems, NAMED_MAX, "; "))
     return encoded
 
 

@@ -6,6 +6,7 @@ import asyncio
 import random
 from collections.abc import Awaitable, Callable, Hashable, Iterable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
 K = TypeVar("K", bound=Hashable)
@@ -34,30 +35,27 @@ class Retrying(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
 class JitteredRetrying:
     """Makes at most ``attempts_max`` attempts. The wait before attempt n + 1 is random, between 0
     and ``first_seconds``·2^(n-1) seconds, and at most ``seconds_max``."""
 
-    def __init__(
-        self,
-        attempts_max: int = 5,
-        first_seconds: float = 0.1,
-        seconds_max: float = 5,
-        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
-    ) -> None:
-        self._bounds = [min(first_seconds * 2**n, seconds_max) for n in range(attempts_max - 1)]
-        self._sleep = sleep
+    attempts_max: int = 5
+    first_seconds: float = 0.1
+    seconds_max: float = 5
+    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
 
     async def __call__(
         self, attempt: Callable[[], Awaitable[T]], worth: Callable[[Exception], bool]
     ) -> T:
-        for longest in self._bounds:
+        for n in range(self.attempts_max - 1):
             try:
                 return await attempt()
             except Exception as error:
                 if not worth(error):
                     raise
-            await self._sleep(random.uniform(0, longest))  # noqa: S311 - not for secrets
+            longest = min(self.first_seconds * 2**n, self.seconds_max)
+            await self.sleep(random.uniform(0, longest))  # noqa: S311 - not for secrets
         return await attempt()
 
 

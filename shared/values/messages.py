@@ -12,6 +12,8 @@ from datetime import datetime, timedelta
 from enum import Enum
 from typing import NamedTuple, Protocol
 
+from shared.values.text import listed
+
 NAMED_MAX = 20
 
 
@@ -99,9 +101,8 @@ class MessagesRefused(MessagingError):
 
     def __init__(self, refused: Sequence[Refusal]) -> None:
         self.refused = tuple(refused)
-        more = f"; and {len(refused) - NAMED_MAX} more" if len(refused) > NAMED_MAX else ""
-        shown = "; ".join(map(str, self.refused[:NAMED_MAX]))
-        super().__init__(f"{len(refused)} message(s) were refused: {shown}{more}")
+        shown = listed(self.refused, NAMED_MAX, "; ")
+        super().__init__(f"{len(refused)} message(s) were refused: {shown}")
 
 
 def check_all_sent(result: Result) -> None:

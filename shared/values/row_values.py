@@ -10,7 +10,7 @@ from functools import cache
 from types import NoneType, UnionType
 from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
-from shared.values.text import quoted
+from shared.values.text import quoted, utc_by_default
 
 TEXT_LENGTH_MAX = 16_000
 """The most characters in one property of 64 KiB in UTF-16, at up to two units each."""
@@ -18,7 +18,6 @@ UNIX_START = datetime(1970, 1, 1, tzinfo=UTC)
 MICROSECOND = timedelta(microseconds=1)
 FAR_AHEAD = datetime(2999, 12, 31, tzinfo=UTC)
 """Times in texts lie between these two, so adding a duration cannot overflow."""
-REASON_LENGTH_MAX = 300
 
 NUMBER_MAX = 1e300
 """The largest stored number, so that calculations cannot overflow."""
@@ -144,13 +143,13 @@ def _fields(of: type) -> dict[str, tuple[Any, bool, bool]]:
 
 
 def zoned(text: str) -> datetime:
-    """A time in a text, with its zone."""
+    """The time of a text that names its zone, in UTC."""
     time = datetime.fromisoformat(text)
     if time.tzinfo is None:
         raise ValueError(f"{text} has no time zone")
-    if not UNIX_START <= time.astimezone(UTC) <= FAR_AHEAD:
+    if not UNIX_START <= (found := time.astimezone(UTC)) <= FAR_AHEAD:
         raise ValueError(f"{text} is not between {UNIX_START:%Y} and {FAR_AHEAD:%Y}")
-    return time
+    return found
 
 
 def _plain(value: Any) -> Any:
@@ -186,11 +185,6 @@ def microseconds(time: datetime) -> int:
 
 
 def utc(value: datetime | str) -> datetime:
-    """A time in UTC, from the SDK or from a text. One without a zone is assumed to be in UTC."""
-    time = datetime.fromisoformat(value) if isinstance(value, str) else value
-    zoned = time if time.tzinfo is not None else time.replace(tzinfo=UTC)
-    return zoned.astimezone(UTC)
-
-
-def error_text(error: Exception) -> str:
-    return f"{type(error).__name__}: {error}"[:REASON_LENGTH_MAX]
+    """A time of a row or a text, in UTC. A text without a zone is in UTC."""
+    time = utc_by_default(value) if isinstance(value, str) else value
+    return time.astimezone(UTC)

@@ -121,10 +121,10 @@ def one_line(text: object, length_max: int = DETAIL_LENGTH_MAX) -> str:
     return line if len(line) <= length_max else f"{line[: length_max - 1]}…"
 
 
-def listed(names: Sequence[str], most: int) -> str:
-    """The first ``most`` names, and how many more there are."""
-    more = len(names) - most
-    return ", ".join(names[:most]) + (f" and {more} more" if more > 0 else "")
+def listed(items: Sequence[object], most: int, between: str = ", ") -> str:
+    """The first ``most`` items, and how many more there are."""
+    more, first = len(items) - most, between.join(map(str, items[:most]))
+    return f"{first}{between.strip(', ')} and {more} more" if more > 0 else first
 
 
 class _Short(Repr):

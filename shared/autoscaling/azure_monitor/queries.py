@@ -101,21 +101,13 @@ def _alike(
 def _queries(
     alike: _Alike, ids: Sequence[str], sources: Sequence[AzureMonitorMetric]
 ) -> Iterator[MetricQuery]:
-    subscription_id, region, namespace, grain, dimensions = alike
+    if len(ids) == 1:
+        alike = alike[0], "", *alike[2:]
     names = sorted({source.metric for source in sources})
     for start in range(0, len(names), METRICS_MAX):
         some = names[start : start + METRICS_MAX]
         asked = tuple(source for source in sources if source.metric in some)
-        yield MetricQuery(
-            subscription_id,
-            region if len(ids) > 1 else "",
-            namespace,
-            grain,
-            dimensions,
-            tuple(ids),
-            tuple(some),
-            asked,
-        )
+        yield MetricQuery(*alike, tuple(ids), tuple(some), asked)
 
 
 def one_by_one(query: MetricQuery, *, metrics_too: bool = False) -> list[MetricQuery]:

@@ -191,7 +191,7 @@ def _reading(target: AppServicePlan, plan: ArmPlan, read_at: datetime) -> PlanRe
     if _state(plan) in FAILED_STATES:
         told = f"Azure accepted the change, but it did not complete: {_said(fields)}"
         failure = f"plan {target.name}: {told}"
-    found = float(_instances(plan))
+    found = float(_instances(plan, capacity))
     return PlanReading(read_at, found, facts=facts, failure=failure, plan=plan)
 
 
@@ -200,13 +200,11 @@ def _state(plan: ArmPlan) -> str:
     return str(properties.get("provisioningState")).lower()
 
 
-def _instances(plan: ArmPlan) -> int:
+def _instances(plan: ArmPlan, capacity: int) -> int:
     """While a plan fills, ``sku.capacity`` may be what was ordered, and not what is there."""
-    assert plan.sku is not None
-    assert plan.sku.capacity is not None
     there: object = plan.properties.number_of_workers if plan.properties else None
     fills = _may_fill_in_pieces(plan) and type(there) is int and there > 0
-    return there if fills else plan.sku.capacity  # type: ignore[return-value]
+    return there if fills else capacity  # type: ignore[return-value]
 
 
 def _may_fill_in_pieces(plan: ArmPlan) -> bool:
@@ -251,7 +249,8 @@ def _translated(error: AzureError, target: AppServicePlan, *, changing: bool) ->
     if meaning.final:
         return CapacityRefused(message)
     maybe_done = changing and status not in NOT_EXECUTED and not meaning.wait_seconds
-    wait = _wait_after(error, meaning.wait_seconds)
+    stated = retry_after_seconds(getattr(error, "response", None))
+    wait = meaning.wait_seconds if stated is None else stated
     if status == THROTTLED and not changing:
         return CapacityPostponed(message, wait)
     available = None if maybe_done else meaning.available
@@ -286,8 +285,3 @@ def _text(error: AzureError) -> str:
         return str(response.text()) if response is not None else ""
     except (AzureError, ValueError, LookupError, AttributeError, TypeError):  # it was not read
         return ""
-
-
-def _wait_after(error: AzureError, unstated: float | None = None) -> float | None:
-    stated = retry_after_seconds(getattr(error, "response", None))
-    return unstated if stated is None else stated

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import datetime
 from functools import partial
@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from azure.core.exceptions import HttpResponseError, ResourceNotFoundError
 
-from shared.autoscaling.azure_monitor.source import AzureMonitorMetric, PlatformMetrics, Together
-from shared.autoscaling.declaring import AppServicePlan
+from shared.autoscaling.azure_monitor.source import PlatformMetrics, Together
 from shared.autoscaling.errors import ReadFailed
 from shared.autoscaling.ports import CapacityControl
 from shared.autoscaling.services.documents import WebDocuments
@@ -46,7 +45,7 @@ class AzureReader:
         storage: Callable[[str], StorageConnection],
         service_bus: Callable[[str], ServiceBusConnection | ArmNamespace],
         control: CapacityControl,
-        breaker: Callable[[], Awaitable[MetricValue]],
+        breaker: Callable[[], Coroutine[Any, Any, MetricValue]],
         platform: Callable[[], PlatformMetrics],
         now: Callable[[], datetime],
         turns: Callable[[], Turns] = Turns,
@@ -54,13 +53,11 @@ class AzureReader:
     ) -> None:
         self._storage = storage
         self._service_bus = service_bus
-        self._control = control
-        self._breaker = breaker
-        self._platform = Together(platform)
+        self.capacity, self.breaker, self.now = control.describe, breaker, now
+        self.azure_monitor = Together(platform).read
         self._documents = WebDocuments()
         self._readers: dict[tuple[Callable[[Any], Any], str], Any] = {}
         self._closed = False
-        self._now = now
         self._bus_reader = partial(
             ServiceBusReader, turns=defaultdict[str, Turns](turns), budget=budget
         )
@@ -82,25 +79,13 @@ class AzureReader:
 
     def advice(self) -> Sequence[str]:
         named = [
-            (name, each) for (kind, name), each in self._readers.items() if kind is ServiceBusReader
+            (name, each) for (kind, name), each in self._readers.items() if kind is self._bus_reader
         ]
         return [f"{name}: {text}" for name, each in named if (text := each.advice())]
-
-    async def capacity(self, plan: AppServicePlan) -> MetricValue:
-        return await self._control.describe(plan)
-
-    async def breaker(self) -> MetricValue:
-        return await self._breaker()
-
-    async def azure_monitor(self, source: AzureMonitorMetric) -> Sequence[MetricValue]:
-        return await self._platform.read(source)
 
     async def get_json(self, url: str, headers: Mapping[str, str]) -> tuple[Any, datetime | None]:
         self._check_open()
         return await self._documents.get_json(url, headers)
-
-    def now(self) -> datetime:
-        return self._now()
 
     async def close(self) -> None:
         self._closed = True

@@ -26,7 +26,6 @@ from shared.storage.table_requests import Row, RowOperation, put_operation
 from shared.values.row_values import (
     TEXT_LENGTH_MAX,
     UNIX_START,
-    error_text,
     joined,
     json_text,
     microseconds,
@@ -193,7 +192,7 @@ def packed_entries(row: Any) -> Iterator[tuple[LogEntry, float]]:
                 )
             except Exception as error:  # another version or an operator may have written anything
                 time = _time_of_key(row) + timedelta(seconds=int(second[1]))
-                yield _unreadable(row, f"property {name}: {error_text(error)}", time, name), 0
+                yield _unreadable(row, error, time, name), 0
 
 
 def course_of_rows(rows: Sequence[Any]) -> tuple[list[Stretch], int]:
@@ -246,7 +245,7 @@ def last_of(rows: Sequence[Any]) -> tuple[LogEntry | None, PackedPlace, tuple[st
         entry = _log_entry({**content, "PartitionKey": row["PartitionKey"]})
         return entry, value_of(PackedPlace, row, ("quarter", "number")), ()
     except Exception as error:  # as above
-        return None, PackedPlace(), (unreadable(row, error_text(error)),)
+        return None, PackedPlace(), (unreadable(row, error),)
 
 
 def log_entry(row: Any) -> LogEntry:
@@ -254,16 +253,16 @@ def log_entry(row: Any) -> LogEntry:
     try:
         return _log_entry(row)
     except Exception as error:  # another version or an operator may have written anything
-        return _unreadable(row, error_text(error), _time_of_key(row))
+        return _unreadable(row, error, _time_of_key(row))
 
 
-def _unreadable(row: Any, reason: str, time: datetime, name: str = "") -> LogEntry:
+def _unreadable(row: Any, error: Exception, time: datetime, name: str = "") -> LogEntry:
     return LogEntry(
         resource_name=row["PartitionKey"],
         time=time,
         kind=EntryKind.UNREADABLE,
         entry_id=f"{row['RowKey']} {name}".rstrip(),
-        reason=unreadable(row, reason),
+        reason=unreadable(row, error, f"property {name}: " if name else ""),
     )
 
 
@@ -290,13 +289,11 @@ def _candidates_text(candidates: Sequence[Recommendation]) -> str:
     """The recommendations as JSON that fits into one property, if need be without evidence or the
     last."""
     fields = [_candidate_fields(candidate) for candidate in candidates]
-    for with_evidence in (True, False):
-        kept = [c if with_evidence else {**c, "evidence": {}} for c in fields]
-        if len(text := json_text(kept)) <= TEXT_LENGTH_MAX:
-            return text
-    while kept and len(text := json_text(kept)) > TEXT_LENGTH_MAX:
-        kept.pop()
-    return text if kept else "[]"
+    if len(text := json_text(fields)) > TEXT_LENGTH_MAX:
+        fields = [{**each, "evidence": {}} for each in fields]
+        while len(text := json_text(fields)) > TEXT_LENGTH_MAX:
+            fields.pop()
+    return text
 
 
 def _candidate_fields(candidate: Recommendation) -> dict[str, Any]:

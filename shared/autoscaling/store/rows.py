@@ -33,6 +33,7 @@ from shared.autoscaling.state import (
     ScalingState,
 )
 from shared.storage.table_requests import Row
+from shared.values.calls import error_text
 from shared.values.measurements import (
     CAPACITY_SANE_MAX,
     DISABLED,
@@ -45,10 +46,8 @@ from shared.values.measurements import (
 )
 from shared.values.row_values import (
     MICROSECOND,
-    REASON_LENGTH_MAX,
     UNIX_START,
     checked,
-    error_text,
     joined,
     json_text,
     microseconds,
@@ -57,7 +56,7 @@ from shared.values.row_values import (
     utc,
     value_of,
 )
-from shared.values.text import quoted
+from shared.values.text import one_line, quoted
 
 STATE_START = DESIRED_ROW
 HOURS_OF_A_WEEK = 168
@@ -81,14 +80,14 @@ def state_of(rows: Iterable[Mapping[str, Any]]) -> tuple[ScalingState, tuple[str
             return read(by_key[key])
         except Exception as error:  # another version or an operator may have written anything
             advice = "deploy the version that wrote it, or correct or delete the row"
-            text = f"{unreadable(by_key[key], error_text(error))}; {advice}"
+            text = f"{unreadable(by_key[key], error)}; {advice}"
             raise ScalingRowUnreadable(text) from error
 
     def optional(key: str, read: Callable[[Mapping[str, Any]], T]) -> T | None:
         try:
             return read(by_key[key]) if key in by_key else None
         except Exception as error:  # as above
-            skipped.append(unreadable(by_key[key], error_text(error)))
+            skipped.append(unreadable(by_key[key], error))
             return None
 
     profile = optional(PROFILE_ROW, profile_of)
@@ -111,7 +110,8 @@ def state_of(rows: Iterable[Mapping[str, Any]]) -> tuple[ScalingState, tuple[str
     return state, tuple(skipped)
 
 
-def unreadable(row: Mapping[str, Any], reason: str) -> str:
+def unreadable(row: Mapping[str, Any], error: Exception, place: str = "") -> str:
+    reason = one_line(f"{place}{error_text(error)}")
     return f"row {row['RowKey']!r} of table Scaling cannot be read ({reason})"
 
 
@@ -222,18 +222,16 @@ def _whole_or_none(value: object) -> int | None:
 def profile_of(row: Mapping[str, Any]) -> WeekProfile:
     """The profile that the nightly job wrote, or the reason why there is none. Raises an exception
     if the row cannot be read."""
-    zone = str(row.get("time_zone", "UTC"))
-    ZoneInfo(zone)
-    if row.get("absent"):
-        return WeekProfile((), zone, absent=str(row["absent"])[:REASON_LENGTH_MAX])
-    items = tuple(_load_or_none(item) for item in json.loads(joined("items_per_minute", row)))
-    weeks = tuple(int(count) for count in json.loads(row.get("weeks") or "[]"))
-    if len(items) != HOURS_OF_A_WEEK or len(weeks) not in (0, HOURS_OF_A_WEEK):
+    loads = [] if row.get("absent") else json.loads(joined("items_per_minute", row))
+    profile = value_of(WeekProfile, row, items_per_minute=tuple(map(_load_or_none, loads)))
+    ZoneInfo(profile.time_zone)
+    hours, weeks = len(loads), len(profile.weeks)
+    if not profile.absent and (hours != HOURS_OF_A_WEEK or weeks not in (0, HOURS_OF_A_WEEK)):
         raise ValueError(
-            f"items_per_minute has {len(items)} values and weeks has {len(weeks)}: each must have "
+            f"items_per_minute has {hours} values and weeks has {weeks}: each must have "
             f"{HOURS_OF_A_WEEK}, except that weeks may be empty"
         )
-    return WeekProfile(items, zone, weeks)
+    return profile
 
 
 def _load_or_none(item: object) -> float | None:

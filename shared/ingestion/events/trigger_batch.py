@@ -5,12 +5,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import Any
 
 from shared.ingestion.errors import BadDelivery
 from shared.ingestion.model import Event
-from shared.values.text import quoted, utc_by_default, whole
+from shared.values.row_values import utc
+from shared.values.text import quoted, whole
 
 SEQUENCE_MAX = 2**63 - 1
 DETAIL_CHARACTERS_MAX = 200
@@ -64,7 +64,7 @@ def _event(body: bytes, system: Any, properties: Any) -> Event:
         return Event(
             sequence=_sequence(system["SequenceNumber"]),
             offset=str(system["Offset"]),
-            enqueued_at=_time(system["EnqueuedTimeUtc"]),
+            enqueued_at=utc(system["EnqueuedTimeUtc"]),
             body=body,
             partition_key=None if key is None else str(key),
             properties=properties if isinstance(properties, dict) else {},
@@ -83,11 +83,6 @@ def _sequence(value: Any) -> int:
     if not 0 <= number <= SEQUENCE_MAX:
         raise ValueError(f"SequenceNumber {quoted(value)} is not from 0 to {SEQUENCE_MAX}")
     return number
-
-
-def _time(text: str) -> datetime:
-    """The host writes the time in UTC, with or without a zone."""
-    return utc_by_default(text).astimezone(UTC)
 
 
 def _names(metadata: Iterable[str]) -> str:

@@ -12,10 +12,12 @@ from shared.ingestion.breaker.failure_window import TALLIES_KEPT, Tally
 from shared.ingestion.breaker.state import Breaker, BreakerMode
 from shared.ingestion.errors import RowUnreadable
 from shared.ingestion.store.rows import BREAKER, TALLY, BreakerRow, Put, RowEngine
+from shared.values.calls import error_text
 from shared.values.measurements import MetricValue
 from shared.values.metering import Measurement, Meter, no_meter
 from shared.values.redaction import redacting
-from shared.values.row_values import checked, error_text, json_text
+from shared.values.row_values import checked, json_text
+from shared.values.text import one_line
 
 PURGED_MAX, PURGES_MAX = 100, 20
 """How many old tallies are deleted at a time, and how often in a row."""
@@ -100,7 +102,7 @@ def decode_breaker(text: Any) -> Breaker:
         return replace(breaker, mode=BreakerMode(fields["mode"]))
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         advice = "deploy the version that wrote it, or delete the row, which closes the breaker"
-        reason = error_text(error)
+        reason = one_line(error_text(error))
         raise RowUnreadable(f"the breaker's row cannot be read ({reason}); {advice}") from error
 
 

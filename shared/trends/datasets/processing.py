@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Annotated
 
 from shared.trends.datasets.errors import UnreadableMessage
@@ -93,7 +93,7 @@ def decode_work(body: bytes | str) -> DatasetWork:
         version = fields.get("schema_version") if isinstance(fields, dict) else None
         if type(version) is not int or version != SCHEMA_VERSION:
             raise ValueError(f"it must be a JSON object with schema_version {SCHEMA_VERSION}")
-        work = value_of(DatasetWork, fields, time=_utc)
+        work = value_of(DatasetWork, fields, time=zoned)
         length = work.end - work.start
         if wrong := problems_of(work):
             raise ValueError(wrong[0])
@@ -107,7 +107,3 @@ def decode_work(body: bytes | str) -> DatasetWork:
     except (TypeError, ValueError) as error:
         raise UnreadableMessage(f"work: {error}") from error
     return work
-
-
-def _utc(text: str) -> datetime:
-    return zoned(text).astimezone(UTC)

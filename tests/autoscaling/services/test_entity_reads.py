@@ -353,6 +353,22 @@ async def test_connections_of_one_namespace_share_its_credits() -> None:
         assert len(bus.requests) == 1
 
 
+async def test_the_reader_of_all_sources_tells_what_each_connection_advises() -> None:
+    async with Bus(Given()) as bus:
+        bus.credits.per_second, bus.may_list = 10_000, False
+        for source in queues(150):
+            bus.declare_queue(source.entity)
+        found = settings.load({"ServiceBusConnection": bus.connection_string})
+        control = MemoryCapacityControl(utc_now, {})
+        others = not_asked, not_asked, not_asked, lambda: Turns(FAST, seconds=60)
+        reader = AzureReader(found.storage, found.service_bus, control, *others)
+        assert reader.advice() == []
+        await asyncio.gather(*map(reader.message_count, queues(150)))
+        (told,) = reader.advice()
+        await reader.close()
+        assert told.startswith("ServiceBusConnection: 150 entities are read one by one")
+
+
 class NoWaiting(selectors.DefaultSelector):
     """Lets the time of an event loop pass at once."""
 

@@ -33,7 +33,14 @@ from shared.autoscaling.state import (
     ScalingState,
     Stall,
 )
-from shared.autoscaling.store.entries import PackedPlace, last_of, log_operations, newest_first
+from shared.autoscaling.store.entries import (
+    PackedPlace,
+    last_of,
+    log_entry,
+    log_operations,
+    log_row,
+    newest_first,
+)
 from shared.autoscaling.store.tables import TableStateStore
 from shared.sampling.profile import UsualWeek, profile_row
 from shared.settings.connections import StorageConnection
@@ -350,6 +357,20 @@ async def test_any_recommendation_of_a_rule_can_be_written_and_read(
     (read,) = await store.log(name)
     assert read.candidates[0].rule == "rule"
     assert all(c.capacity == 2 for c in read.candidates)
+
+
+@pytest.mark.parametrize(
+    ("reason", "count", "kept", "has_evidence"),
+    [("r" * 100, 10, 10, True), ("r" * 100, 40, 40, False), ("r" * 500, 99, 28, False)],
+)
+def test_recommendations_that_do_not_fit_lose_their_evidence_first_and_then_the_last_ones(
+    reason: str, count: int, kept: int, has_evidence: bool
+) -> None:
+    given = [Recommendation(n, reason, "rule", {"text": "x" * 400}) for n in range(count)]
+    row = log_row(entry("plan-1", candidates=tuple(given)))
+    assert len(row["candidates"]) <= 16_000
+    expected = given if has_evidence else [replace(each, evidence={}) for each in given]
+    assert list(log_entry(row).candidates) == expected[:kept]
 
 
 async def test_the_longest_histories_of_all_metrics_of_a_message_fit_one_transaction(
