@@ -229,7 +229,7 @@ async def test_an_event_whose_call_alone_does_not_end_becomes_a_dead_letter(
     await hub.run(1)
     assert (hub.accounted(), hub.dead()) == (10, sorted(hang))
     letters = hub.store.rows[hub.lines[0].consumer.stream].dead_letters.values()
-    assert {each.error for each in letters} == {"HandlerTimedOut: the call took longer than 0.01 s"}
+    assert {each.error for each in letters} == {"the call took longer than 0.01 s"}
     assert {each.attempts for each in letters} == {2}, "not five times the limit"
 
 
@@ -284,7 +284,7 @@ async def test_a_redriven_event_whose_call_does_not_end_is_tried_once_and_stays_
     redriver = Redriver(hub.store, MemoryHubReader(), lambda _: consumer.handle, hub.retry)
     outcome = await redriver.redrive(letters)
     reasons = [reason for _, reason in outcome.failed]
-    assert reasons == ["HandlerTimedOut: the call took longer than 0.01 s"]
+    assert reasons == ["the call took longer than 0.01 s"]
     assert hub.calls == calls + 1
 
 
