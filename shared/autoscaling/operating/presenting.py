@@ -27,8 +27,8 @@ from shared.autoscaling.deciding.stretches import AGE, Stretch
 from shared.autoscaling.declaring import Mode
 from shared.autoscaling.learning.backlogs import AGE_AT_MOST
 from shared.autoscaling.learning.throughput import rate_estimate
+from shared.autoscaling.operating.conditions import silences
 from shared.autoscaling.operating.overrides import described
-from shared.autoscaling.operating.staleness import silences
 from shared.autoscaling.policy import RateSource, Recommendation, Resource
 from shared.autoscaling.ports import Snapshot
 from shared.autoscaling.sources import Source
