@@ -1,4 +1,4 @@
-"""Renders templates. Text from outside is escaped."""
+"""Answers with pages, from templates. Text from outside is escaped."""
 
 from __future__ import annotations
 
@@ -7,14 +7,19 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from shared.web.http import SECURITY_HEADERS, Reply
+
 if TYPE_CHECKING:
     from jinja2 import Environment
 
 TEMPLATES = Path(__file__).parent / "templates"
 
 
-def render(name: str, **shown: Any) -> str:
-    return _environment().get_template(name).render(shown)
+def page(status: int, template: str, policy: str, **shown: Any) -> Reply:
+    """A page that no other page may contain. ``policy`` is what else its content may do."""
+    text = _environment().get_template(template).render(shown)
+    headers = {**SECURITY_HEADERS, "Content-Security-Policy": policy, "X-Frame-Options": "DENY"}
+    return Reply(status, text, "text/html", headers)
 
 
 @cache
