@@ -54,8 +54,7 @@ class WebParts(Parts):
 
     async def dead_letters(self) -> Shown:
         letters = await newest(self._app.ingestion.store, DEAD_LETTERS_SHOWN)
-        shown = [panels.dead_letter(stored.stream, stored.letter) for stored in letters]
-        return Shown(shown, of_letters(letters, DEAD_LETTERS_SHOWN))
+        return Shown([*map(panels.dead_letter, letters)], of_letters(letters, DEAD_LETTERS_SHOWN))
 
     async def set_aside(self) -> Shown:
         """The number of events that are not metrics, for each partition that has some."""
