@@ -16,10 +16,9 @@ from shared.ingestion.breaker.state import BreakerMode
 from shared.ingestion.operating.breaker_controller import BreakerController
 from shared.web.board import Board
 from shared.web.given import Given, Line, Name, check_length, described
-from shared.web.http import Refused, Reply, Request, error_reply
+from shared.web.http import Refused, Reply, Request, error_reply, page
 from shared.web.operation import operation
 from shared.web.panels import BreakerStatus, BreakerSummary, status_of
-from shared.web.rendering import page
 
 log = logging.getLogger(__name__)
 

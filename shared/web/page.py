@@ -18,9 +18,8 @@ from shared.autoscaling.flows.common import find
 from shared.notifications.conditions import SEVERITIES, LastingCondition, grouped
 from shared.values.news import Severity
 from shared.web.board import CARDS_MAX, Board, HistoryWanted, Shown, card, overview
-from shared.web.http import Reply, in_time, json_reply
+from shared.web.http import Reply, in_time, json_reply, page
 from shared.web.operation import log_failed, operation, told
-from shared.web.rendering import page
 
 STATIC = Path(__file__).parent / "static"
 NEXT_STEP = "Correct the settings or scaling_rules.py. The app restarts by itself."
