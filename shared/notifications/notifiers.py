@@ -15,7 +15,7 @@ from shared.azure.transport import retry_after_seconds
 from shared.notifications.formats import FORMATS
 from shared.notifications.ports import NotSent
 from shared.values.concurrency import Retrying
-from shared.values.news import Address, News, Severity
+from shared.values.news import Address, News
 from shared.values.redaction import redacting
 
 log = logging.getLogger(__name__)
@@ -23,11 +23,6 @@ log = logging.getLogger(__name__)
 BUSY = 429
 WAIT_SECONDS_MAX = 5.0
 """If a webhook asks to wait longer, the notification is left to the next run."""
-LEVELS = {
-    Severity.INFO: logging.INFO,
-    Severity.WARNING: logging.WARNING,
-    Severity.ERROR: logging.ERROR,
-}
 
 
 class _Unavailable(NotSent):
@@ -63,14 +58,13 @@ class Webhook:
                 status, wait = response.status, retry_after_seconds(response) or 0
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
             raise _Unavailable(f"webhook at {self.host}: {type(error).__name__}") from None
+        told = f"webhook at {self.host} answered {status}"
         if status == BUSY or status >= 500:
-            told = f"webhook at {self.host} answered {status}"
             if wait > WAIT_SECONDS_MAX:
                 raise NotSent(f"{told} and asks to wait {wait:.0f} s")
             await asyncio.sleep(wait)
             raise _Unavailable(told)
         if status >= 300:
-            told = f"webhook at {self.host} answered {status}"
             raise NotSent(f"{told}: check WebhookUrl or Webhooks")
 
 
@@ -87,7 +81,8 @@ class LogNotifier:
         action = news.kind.replace(".", "_")
         text = f"{news.headline}. {news.text}".rstrip()
         fields = {"action": action, "subject": news.subject}
-        log.log(LEVELS[news.severity], "[%s] %s", action, text, extra=fields)
+        level = logging.getLevelNamesMapping()[news.severity.upper()]
+        log.log(level, "[%s] %s", action, text, extra=fields)
         named = news.named(self._deployment)
         takers = [each for each in self._webhooks if each.address.takes(news)]
         answers = await asyncio.gather(

@@ -23,7 +23,7 @@ from shared.autoscaling.learning.backlogs import age_minutes
 from shared.autoscaling.operating import presenting
 from shared.autoscaling.operating.conditions import DEPLOY, conditions, state_unreadable
 from shared.autoscaling.operating.overrides import Change, duration
-from shared.autoscaling.operating.shown import (
+from shared.autoscaling.operating.presenting import (
     DecisionEntry,
     History,
     HistoryPoint,

@@ -16,19 +16,13 @@ from shared.ingestion.breaker.state import BreakerMode
 from shared.ingestion.operating.breaker_controller import BreakerController
 from shared.web.board import Board
 from shared.web.given import Given, Line, Name, check_length, described
-from shared.web.http import SECURITY_HEADERS, Refused, Reply, Request, error_reply
+from shared.web.http import Refused, Reply, Request, error_reply, page
 from shared.web.operation import operation
 from shared.web.panels import BreakerStatus, BreakerSummary, status_of
-from shared.web.rendering import render
 
 log = logging.getLogger(__name__)
 
-HEADERS: Mapping[str, str] = {
-    **SECURITY_HEADERS,  # they suppress the referrer, because the address contains the token
-    "Content-Security-Policy": (
-        "default-src 'none'; style-src 'unsafe-inline'; form-action 'self'; frame-ancestors 'none'"
-    ),
-}
+POLICY = "default-src 'none'; style-src 'unsafe-inline'; form-action 'self'; frame-ancestors 'none'"
 BODY_BYTES_MAX = TOKEN_CHARACTERS_MAX + 1024
 TOKEN_PATTERN = "^[A-Za-z0-9_-]+[.][A-Za-z0-9_-]+$"  # noqa: S105  not a password
 NO_TOKEN = "open the link that was sent when the breaker opened"  # noqa: S105  not a password
@@ -74,7 +68,7 @@ def _page_or_json(request: Request, error: Refused) -> Reply:
 
 
 def _page(title: str, status: int = 200, **shown: Any) -> Reply:
-    return Reply(status, render("breaker.html", title=title, **shown), "text/html", HEADERS)
+    return page(status, "breaker.html", POLICY, title=title, **shown)
 
 
 @operation(
@@ -89,7 +83,8 @@ async def breaker_page(
     controller: BreakerController, path: OfBreaker, request: Request
 ) -> Reply | BreakerStatus:
     """The state of the breaker, for a caller with a signed link from a notification."""
-    # The request changes nothing, because mail scanners open links.
+    # The request changes nothing, because mail scanners open links. The headers of a page suppress
+    # the referrer, because the address contains the token.
     _check_name(controller, path)
     token = _present(request.query.get("token"))
     told = status_of(await controller.view_with(token))

@@ -1,4 +1,4 @@
-"""HTTP requests and replies, independent of the Functions host."""
+"""HTTP requests and replies, as JSON and as pages, independent of the Functions host."""
 
 from __future__ import annotations
 
@@ -8,9 +8,16 @@ import json
 import re
 from collections.abc import Awaitable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from datetime import datetime
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
 
 T = TypeVar("T")
+TEMPLATES = Path(__file__).parent / "templates"
 ANSWER_SECONDS_MAX = 8
 """How long every route waits for storage, the hub and a handler before it replies with an error."""
 NO_LENGTH = (
@@ -87,3 +94,46 @@ def json_reply(value: Any, status: int = 200) -> Reply:
 
 def error_reply(_request: Request, error: Refused) -> Reply:
     return json_reply({"error": str(error)}, error.status)
+
+
+def page(status: int, template: str, policy: str, **shown: Any) -> Reply:
+    """A page from a template, with text from outside escaped. No other page may contain it.
+    ``policy`` is what else its content may do."""
+    text = _environment().get_template(template).render(shown)
+    headers = {**SECURITY_HEADERS, "Content-Security-Policy": policy, "X-Frame-Options": "DENY"}
+    return Reply(status, text, "text/html", headers)
+
+
+@cache
+def _environment() -> Environment:
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined  # noqa: PLC0415  only pages need it
+
+    environment = Environment(
+        loader=FileSystemLoader(TEMPLATES),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters |= {"clock": _clock, "day": _day, "minutes": _minutes, "number": _number}
+    return environment
+
+
+def _clock(text: str, as_of: str) -> str:
+    """The time of day; with the date if the day differs from that of ``as_of``."""
+    time, now = datetime.fromisoformat(text), datetime.fromisoformat(as_of)
+    return time.strftime("%H:%M:%S" if time.date() == now.date() else "%m-%d %H:%M:%S")
+
+
+def _day(text: str) -> str:
+    return datetime.fromisoformat(text).strftime("%Y-%m-%d %H:%M")
+
+
+def _minutes(value: float) -> str:
+    return f"{value * 60:.2g} s" if value < 1 else f"{value:.3g} min"
+
+
+def _number(value: Any) -> str:
+    if value is None:
+        return "?"
+    return f"{value:,.4g}" if isinstance(value, float) and abs(value) < 1e4 else f"{value:,.0f}"

@@ -18,9 +18,8 @@ from shared.autoscaling.flows.common import find
 from shared.notifications.conditions import SEVERITIES, LastingCondition, grouped
 from shared.values.news import Severity
 from shared.web.board import CARDS_MAX, Board, HistoryWanted, Shown, card, overview
-from shared.web.http import SECURITY_HEADERS, Reply, in_time, json_reply
+from shared.web.http import Reply, in_time, json_reply, page
 from shared.web.operation import log_failed, operation, told
-from shared.web.rendering import render
 
 STATIC = Path(__file__).parent / "static"
 NEXT_STEP = "Correct the settings or scaling_rules.py. The app restarts by itself."
@@ -68,21 +67,22 @@ async def dashboard(board: Board, query: OfDashboard) -> Reply:
     found = [each.content for each in (*resources.values(), *parts)]
     status = 503 if all(isinstance(c, dict) and "error" in c for c in found) else 200
     if query.live:
-        return _html(status, render("live.html", **shown), "default-src 'none'")
+        return page(status, "live.html", "default-src 'none'", **shown)
     nonce = secrets.token_urlsafe(16)
-    text = render(
-        "dashboard.html",
-        **shown,
-        nonce=nonce,
-        styles=_text("uplot/uPlot.min.css") + _text("dashboard.css"),
-        scripts=[_text("uplot/uPlot.iife.min.js"), _text("dashboard.js")],
-    )
     policy = (
         f"default-src 'none'; connect-src 'self'; script-src 'nonce-{nonce}'; "
         f"style-src 'nonce-{nonce}'; img-src data:; "
         "base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
     )
-    return _html(status, text, policy)
+    return page(
+        status,
+        "dashboard.html",
+        policy,
+        **shown,
+        nonce=nonce,
+        styles=_text("uplot/uPlot.min.css") + _text("dashboard.css"),
+        scripts=[_text("uplot/uPlot.iife.min.js"), _text("dashboard.js")],
+    )
 
 
 async def _resources(
@@ -143,11 +143,6 @@ async def _read(
         said, severity = told(error), Severity.ERROR if resource else Severity.WARNING
         what = (name, severity, f"{name}: {said}", "", SEE_LOG)
         return Shown({"error": said}, [LastingCondition(*what, resource=resource)])
-
-
-def _html(status: int, text: str, policy: str) -> Reply:
-    headers = {**SECURITY_HEADERS, "Content-Security-Policy": policy, "X-Frame-Options": "DENY"}
-    return Reply(status, text, "text/html", headers)
 
 
 @cache

@@ -9,7 +9,6 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, NotRequired, TypedDict
 
 from shared.ingestion.breaker.state import Breaker, BreakerMode
-from shared.ingestion.model import DeadLetter, Stream
 from shared.ingestion.operating import presenting as dead_letters
 from shared.ingestion.operating.breaker_controller import BreakerView
 from shared.ingestion.store.events import StoredDeadLetter
@@ -91,16 +90,15 @@ def status_of(view: BreakerView, approval_url: str = "") -> BreakerStatus:
     return told
 
 
-def dead_letter(stream: Stream, letter: DeadLetter) -> dict[str, Any]:
+def dead_letter(stored: StoredDeadLetter) -> dict[str, Any]:
     """A dead letter with the start of its body, as text, or in base64 if it is not UTF-8."""
-    body = (letter.body or b"")[:BODY_BYTES_SHOWN]
-    is_cut = len(letter.body or b"") > BODY_BYTES_SHOWN
+    whole = stored.letter.body
+    body, is_cut = (whole or b"")[:BODY_BYTES_SHOWN], len(whole or b"") > BODY_BYTES_SHOWN
     try:
         text, _ = codecs.utf_8_decode(body, "strict", not is_cut)  # leaves out a cut character
     except UnicodeDecodeError:
         text = base64.b64encode(body).decode()
-    told = dead_letters.letter(StoredDeadLetter(stream, letter, None))
-    return {**told, "body": None if letter.body is None else text}
+    return {**dead_letters.letter(stored), "body": None if whole is None else text}
 
 
 def trends(rows: Iterable[Trend]) -> list[TrendSeries]:

@@ -107,10 +107,10 @@ class NotificationParts(Parts):
     async def _dead_letters(self, since: datetime, _now: datetime) -> Observed:
         return Observed(await event_news.news_since(self._app.ingestion.store, since))
 
-    async def hub(self, *_: datetime, seconds_max: float | None = None) -> Observed:
+    async def hub(self, *_: datetime) -> Observed:
         """The partitions of the event hub that wait for an operator."""
         ingestion = self._app.ingestion
-        backlogs = await ingestion.breaker_controller.backlogs(seconds_max)
+        backlogs = await ingestion.breaker_controller.backlogs()
         group = ingestion.settings.consumer_group
         return event_news.of_hub(ingestion.connection.hub, group, backlogs)
 

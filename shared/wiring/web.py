@@ -19,7 +19,6 @@ DEAD_LETTERS_SHOWN = 50
 TREND_DAYS = 60
 TRENDS_CACHED_SECONDS = 300
 HUB_CACHED_SECONDS = 60
-HUB_SECONDS_MAX = 4
 
 
 class WebParts(Parts):
@@ -50,13 +49,12 @@ class WebParts(Parts):
 
     async def hub(self) -> Shown:
         """Only what is wrong with the hub. Reading its partitions takes a connection each."""
-        observed = await self._app.notifications.hub(seconds_max=HUB_SECONDS_MAX)
+        observed = await self._app.notifications.hub()
         return Shown([], observed.conditions)
 
     async def dead_letters(self) -> Shown:
         letters = await newest(self._app.ingestion.store, DEAD_LETTERS_SHOWN)
-        shown = [panels.dead_letter(stored.stream, stored.letter) for stored in letters]
-        return Shown(shown, of_letters(letters, DEAD_LETTERS_SHOWN))
+        return Shown([*map(panels.dead_letter, letters)], of_letters(letters, DEAD_LETTERS_SHOWN))
 
     async def set_aside(self) -> Shown:
         """The number of events that are not metrics, for each partition that has some."""

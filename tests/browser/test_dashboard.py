@@ -20,7 +20,7 @@ from shared.web import panels
 from shared.web.board import Shown
 from shared.wiring.app import App
 from tests.local.test_system import PATIENT, TraceClock, follow, step_trace
-from tests.web.test_panels import LETTER, STREAM, days
+from tests.web.test_panels import STREAM, days, shown_letter
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or ""
 FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking"]
@@ -264,10 +264,10 @@ async def test_the_link_to_all_series_carries_the_key_of_the_page(
 async def test_dead_letters_are_found_processed_again_and_deleted_after_the_number_is_typed(
     browser: Browser, system: LocalSystem, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    letters = [replace(LETTER, sequence=n, error=f"error {n}") for n in range(3)]
+    letters = [shown_letter(sequence=n, error=f"error {n}") for n in range(3)]
 
     async def shown() -> Shown:
-        return Shown([panels.dead_letter(STREAM, each) for each in letters])
+        return Shown(letters)
 
     app, sent, typed = running_app(), list[str](), ["2", "3"]
     changed = {**app.web.board.panels, "dead-letters": shown}

@@ -16,6 +16,7 @@ from shared.ingestion.breaker.announcement import open_breaker
 from shared.ingestion.breaker.state import Breaker, BreakerMode
 from shared.ingestion.model import DeadLetter, FailureKind, Stream
 from shared.ingestion.operating.breaker_controller import BreakerView
+from shared.ingestion.store.events import StoredDeadLetter
 from shared.sampling.trend_rows import Trend
 from shared.web import http, panels
 from shared.web.board import Board, Shown, cached
@@ -53,6 +54,10 @@ def days(count: int = 30, **changes: Any) -> list[Trend]:
     return [*ordinary[:-1], replace(ordinary[-1], **changes)]
 
 
+def shown_letter(**changes: Any) -> dict[str, Any]:
+    return panels.dead_letter(StoredDeadLetter(STREAM, replace(LETTER, **changes), None))
+
+
 def board(**shown: Any) -> Board:
     async def answer(value: Any) -> Shown:
         if isinstance(value, Exception):
@@ -78,7 +83,7 @@ async def test_a_state_is_the_same_word_in_all_json_and_has_spaces_on_pages() ->
     assert summary["mode"] == status["mode"] == "half_open"
     (condition,) = open_breaker("metric_ingest", probing)
     assert "Circuit breaker metric_ingest is half open" in condition.what
-    letter = panels.dead_letter(STREAM, replace(LETTER, kind=FailureKind.TOO_LARGE))
+    letter = shown_letter(kind=FailureKind.TOO_LARGE)
     text = (await dashboard(Request(), board(breakers=[summary], dead_letters=[letter]))).body
     assert ">half open</span>" in text
     assert ">too large</b>" in text
@@ -87,22 +92,20 @@ async def test_a_state_is_the_same_word_in_all_json_and_has_spaces_on_pages() ->
 
 
 def test_a_body_that_is_not_text_is_shown_in_base64_and_a_missing_one_as_none() -> None:
-    assert panels.dead_letter(STREAM, LETTER)["body"] == "/2FiYw=="
-    assert panels.dead_letter(STREAM, replace(LETTER, body=b"{}"))["body"] == "{}"
-    assert panels.dead_letter(STREAM, replace(LETTER, body=None))["body"] is None
+    assert shown_letter()["body"] == "/2FiYw=="
+    assert shown_letter(body=b"{}")["body"] == "{}"
+    assert shown_letter(body=None)["body"] is None
 
 
 @pytest.mark.parametrize("before", range(197, 201))
 @pytest.mark.parametrize("character", ["ü", "€", "🚀"])
 def test_a_long_body_is_not_cut_inside_a_character(before: int, character: str) -> None:
     text = "x" * before + character * 300
-    shown = panels.dead_letter(STREAM, replace(LETTER, body=text.encode()))["body"]
+    shown = shown_letter(body=text.encode())["body"]
     assert text.startswith(shown)
     assert 200 - 4 < len(shown.encode()) <= 200
     whole = "x" * (200 - 2) + "\xc3"
-    assert (
-        panels.dead_letter(STREAM, replace(LETTER, body=whole.encode("latin-1")))["body"] != whole
-    )
+    assert shown_letter(body=whole.encode("latin-1"))["body"] != whole
 
 
 def test_series_with_an_alarm_come_first_and_their_days_are_in_order() -> None:
@@ -155,8 +158,11 @@ async def test_hostile_text_in_panels_is_escaped() -> None:
         breakers=[panels.breaker(HOSTILE, replace(OPEN, reason=HOSTILE), "https://app/x")],
         dead_letters=[
             panels.dead_letter(
-                replace(STREAM, hub=HOSTILE),
-                replace(LETTER, error=HOSTILE, body=HOSTILE.encode()),
+                StoredDeadLetter(
+                    replace(STREAM, hub=HOSTILE),
+                    replace(LETTER, error=HOSTILE, body=HOSTILE.encode()),
+                    None,
+                )
             )
         ],
         trends=panels.trends(

@@ -15,7 +15,7 @@ from inspect import isawaitable
 from typing import Any
 
 from shared.autoscaling.errors import CapacityPostponed, ReadFailed
-from shared.autoscaling.operating.staleness import CAPACITY_SECONDS_MAX
+from shared.autoscaling.operating.conditions import CAPACITY_SECONDS_MAX
 from shared.autoscaling.sources import PLAN_READ_SECONDS, Reading, Services, Source
 from shared.values.calls import DaemonCall, error_text
 from shared.values.measurements import MEASURE_MAX, MetricValue, span

@@ -12,7 +12,7 @@ from shared.autoscaling.deciding.decide import EntryKind
 from shared.autoscaling.errors import StateUnreadable
 from shared.autoscaling.operating import presenting
 from shared.autoscaling.operating.conditions import conditions, state_unreadable
-from shared.autoscaling.operating.shown import (
+from shared.autoscaling.operating.presenting import (
     DecisionEntry,
     ResourceStatus,
     ResourceUnreadable,

@@ -59,6 +59,9 @@ class BreakerView:
 ALL = "all"
 NOT_BEGUN = "no event has been delivered yet"
 RACES_MAX = 10
+SECONDS_MAX = 4.0
+"""The backlogs that are read within this time are shown. The route waits for twice as long."""
+LATE = f"no answer within {SECONDS_MAX:g} s"
 AT_ONCE_MAX = 8
 """The number of partitions whose backlog is read concurrently. Each of them needs a connection."""
 ERRORS_SINCE = timedelta(minutes=15)
@@ -79,7 +82,6 @@ class BreakerController:
     valid_for: timedelta
     app_url: str
     times: BreakerTimes
-    backlog_seconds_max: float = 5
 
     def link(self, breaker: Breaker, now: datetime) -> str:
         """The link that shows and closes the incident; empty if links are not configured."""
@@ -152,23 +154,23 @@ class BreakerController:
             f"breaker {self.name} was changed by others {RACES_MAX} times in a row; try again"
         )
 
-    async def backlogs(self, seconds_max: float | None = None) -> tuple[Backlog, ...]:
+    async def backlogs(self) -> tuple[Backlog, ...]:
         """The backlog of each partition, or one for all if their names are unknown."""
-        seconds, backlogs = seconds_max or self.backlog_seconds_max, dict[str, Backlog]()
+        backlogs = dict[str, Backlog]()
 
         async def ask(partition_id: str) -> None:
             backlogs[partition_id] = await self._backlog(partition_id)
 
         try:
-            async with asyncio.timeout(seconds):
+            async with asyncio.timeout(SECONDS_MAX):
                 for partition_id in await self.hub.partition_ids():
-                    backlogs[partition_id] = Backlog(partition_id, None, _late(seconds))
+                    backlogs[partition_id] = Backlog(partition_id, None, LATE)
                 await task_runner(AT_ONCE_MAX)([partial(ask, each) for each in list(backlogs)])
         except HubUnavailable as error:
             is_held = isinstance(error, HubMissing)
             return (Backlog(ALL, None, f"{type(error).__name__}: {error}", is_held),)
         except TimeoutError:
-            return tuple(backlogs.values()) or (Backlog(ALL, None, _late(seconds)),)
+            return tuple(backlogs.values()) or (Backlog(ALL, None, LATE),)
         return tuple(backlogs.values())
 
     async def _backlog(self, partition_id: str) -> Backlog:
@@ -185,7 +187,3 @@ class BreakerController:
         if saved.checkpoint is None:
             return Backlog(partition_id, None, NOT_BEGUN)
         return Backlog(partition_id, hub.last_enqueued - saved.checkpoint.sequence)
-
-
-def _late(seconds: float) -> str:
-    return f"no answer within {seconds:g} s"

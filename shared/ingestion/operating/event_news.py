@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 
-from shared.ingestion.errors import RowUnreadable
 from shared.ingestion.model import DeadLetter, Gap, Stream
 from shared.ingestion.operating.breaker_controller import NOT_BEGUN, Backlog
-from shared.ingestion.operating.stream_account import all_gaps
+from shared.ingestion.operating.stream_account import all_gaps, checkpoint_of
 from shared.ingestion.store.events import EventStore, StoredDeadLetter
 from shared.notifications.conditions import LastingCondition
 from shared.notifications.ports import Observed
@@ -28,7 +27,8 @@ async def news_since(store: EventStore, since: datetime) -> list[News]:
     """A notification for each dead letter and each gap written after ``since``."""
     news, earliest = list[News](), since - BATCH_TIME_MAX
     for stream in await store.streams():
-        after = await _search_start(stream, store)
+        checkpoint = await checkpoint_of(store, stream)
+        after = checkpoint.sequence - EVENTS_BACK if checkpoint else None
         for _ in range(PAGES_MAX):
             page = await store.dead_letters(stream, after, PAGE_LETTERS, earliest)
             news += [_failed(stream, stored.letter) for stored in page]
@@ -71,14 +71,6 @@ def of_letters(letters: Sequence[StoredDeadLetter], letters_max: int) -> list[La
     meaning = f"The newest: {newest.error}"
     todo = "Fix the cause, then run python -m shared dead-letters redrive --all."
     return [LastingCondition("dead letters", Severity.WARNING, what, meaning, todo)]
-
-
-async def _search_start(stream: Stream, store: EventStore) -> int | None:
-    try:
-        checkpoint = (await store.load(stream)).checkpoint
-    except RowUnreadable:  # the partition is held, and the error of its batch says why
-        return None
-    return None if checkpoint is None else checkpoint.sequence - EVENTS_BACK
 
 
 def _lost(stream: Stream, gap: Gap) -> News:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from typing import Any, NotRequired, TypedDict
 
@@ -146,14 +146,7 @@ def replayed(outcome: ReplayProgress) -> Shown:
 
 
 def _gap(gap: Gap) -> Shown:
-    found_at = _stamp(gap.found_at)
-    return {
-        "first": gap.first,
-        "last": gap.last,
-        "found_at": found_at,
-        "reason": gap.reason,
-        "lost": gap.is_loss,
-    }
+    return {**asdict(gap), "found_at": _stamp(gap.found_at), "lost": gap.is_loss}
 
 
 def printable(body: bytes) -> str | None:

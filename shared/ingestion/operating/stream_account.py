@@ -48,17 +48,23 @@ async def all_gaps(
     return gaps
 
 
+async def checkpoint_of(accounts: EventStore, stream: Stream) -> Checkpoint | None:
+    """None also for one that cannot be read: its partition is held, and the error of its batch says
+    why."""
+    try:
+        return (await accounts.load(stream)).checkpoint
+    except RowUnreadable:
+        return None
+
+
 async def set_aside(accounts: EventStore) -> list[tuple[Stream, int]]:
     """The streams with events that were set aside, and their numbers. A checkpoint that cannot be
-    read is left out, because its partition reports it."""
+    read is left out."""
     free = asyncio.Semaphore(STREAMS_AT_ONCE)
 
     async def of(stream: Stream) -> int:
         async with free:
-            try:
-                checkpoint = (await accounts.load(stream)).checkpoint
-            except RowUnreadable:
-                return 0
+            checkpoint = await checkpoint_of(accounts, stream)
         return checkpoint.set_aside if checkpoint else 0
 
     streams = await accounts.streams()

@@ -25,7 +25,7 @@ from shared.autoscaling.deciding.decide import decide
 from shared.autoscaling.deciding.samples import merge, observe
 from shared.autoscaling.flows import check_connections
 from shared.autoscaling.operating import presenting
-from shared.autoscaling.operating.staleness import silent_after_seconds
+from shared.autoscaling.operating.conditions import silent_after_seconds
 from shared.autoscaling.ports import Snapshot
 from shared.autoscaling.sources import Source
 from shared.autoscaling.state import ActionStatus, ScalingState

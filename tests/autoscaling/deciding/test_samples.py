@@ -39,7 +39,7 @@ from shared.autoscaling.deciding.samples import (
 )
 from shared.autoscaling.deciding.validation import problems
 from shared.autoscaling.errors import BadMessage
-from shared.autoscaling.operating.staleness import silent_after_seconds
+from shared.autoscaling.operating.conditions import silent_after_seconds
 from shared.autoscaling.policy import Observation
 from shared.autoscaling.state import ScalingState
 from shared.autoscaling.transition import advance

@@ -36,9 +36,9 @@ from shared.ingestion.hub.client import EventHubReader
 from shared.ingestion.hub.received import READABLE_BYTES_MAX, to_event
 from shared.ingestion.hub.receiver import FROM_THE_START, EventHubReceiver
 from shared.ingestion.model import Effect, Event, FailureKind, HubState, Span, Stream
+from shared.ingestion.operating.breaker_controller import SECONDS_MAX
 from shared.ingestion.ports import HubReader, ReadBack
 from shared.settings.connections import EventHubConnection, event_hub_connection
-from shared.wiring.web import HUB_SECONDS_MAX
 from tests.emulators import rig as emulators
 from tests.emulators.rig import HUB, a_partition, an_empty_hub
 from tests.local.polling import until
@@ -210,7 +210,7 @@ async def test_a_hub_that_was_deleted_is_told_from_one_that_does_not_answer(
             await EventHubReader(gone, "readback").partition_ids()
         with pytest.raises(HubMissing, match="deleted/0"):
             await EventHubReader(gone, "readback").state(Stream("ns", "deleted", "$Default", "0"))
-    assert max(pauses) <= HUB_SECONDS_MAX / 10, "the page waits for the answer only this long"
+    assert max(pauses) <= SECONDS_MAX / 10, "the page waits for the answer only this long"
 
 
 async def test_an_unreachable_hub_raises_hub_unavailable() -> None:

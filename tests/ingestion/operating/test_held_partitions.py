@@ -14,6 +14,7 @@ from local.twins.ingestion import MemoryBreakerStore, MemoryIngestionStore
 from shared.ingestion.breaker.state import BreakerTimes
 from shared.ingestion.errors import HubMissing, HubUnavailable, RowUnreadable
 from shared.ingestion.model import HubState, Stream
+from shared.ingestion.operating import breaker_controller
 from shared.ingestion.operating.breaker_controller import Backlog, BreakerController
 from shared.ingestion.operating.event_news import of_hub
 from shared.ingestion.store.events import StoredCheckpoint
@@ -58,7 +59,6 @@ async def backlogs(
     hub: Hub,
     last: int | None = None,
     store: MemoryIngestionStore | None = None,
-    seconds_max: float = 5,
 ) -> Sequence[Backlog]:
     store = store or MemoryIngestionStore(lambda: NOW)
     if last is not None:
@@ -75,7 +75,6 @@ async def backlogs(
         HOUR,
         "",
         BreakerTimes(),
-        seconds_max,
     )
     return (await controller.view()).backlog
 
@@ -158,11 +157,12 @@ class Slow(Hub):
     [(Slow(at(9)), {"0": 0, "1": None, "2": None}), (Slow(at(1)), {"all": None})],
 )
 async def test_what_does_not_answer_in_time_hides_no_other_partition_and_is_no_held_one(
-    hub: Hub, waiting: dict[str, int | None]
+    hub: Hub, waiting: dict[str, int | None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    found = await backlogs(hub, 9, seconds_max=0.05)
+    monkeypatch.setattr(breaker_controller, "SECONDS_MAX", 0.05)
+    found = await backlogs(hub, 9)
     assert {each.partition_id: each.events for each in found} == waiting
-    silent = [each for each in found if each.remark == "no answer within 0.05 s"]
+    silent = [each for each in found if each.remark == breaker_controller.LATE]
     assert [each.partition_id for each in silent] == [p for p in waiting if p in ("1", "all")]
     observed = reported(found)
     assert observed.conditions == ()

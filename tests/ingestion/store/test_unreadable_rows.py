@@ -113,7 +113,7 @@ async def test_an_unreadable_dead_letter_is_shown_as_unreadable_among_the_others
     assert f"{key_of_row}' of table Ingestion cannot be read" in unreadable.error
     assert why in unreadable.error
     assert unreadable.body == fields.get("body"), "what can be read is kept"
-    shown = [panels.dead_letter(stored.stream, stored.letter) for stored in letters]
+    shown = [panels.dead_letter(stored) for stored in letters]
     assert [each["kind"] for each in shown] == ["poison", "unreadable", "poison"]
     query = finding.DeadLetterQuery(hub=stream.hub)
     assert len(await finding.find(store, query, 9)) == 3
