@@ -26,7 +26,6 @@ NAMES = (
     "ingestion_slow_failures",
     "autoscaling",
     "nightly",
-    "datasets",
     "sending",
 )
 """The modules test_<name> in this folder. Each has a function ``check_seed``."""
