@@ -30,14 +30,13 @@ from spark_jobs.publish import parquet
 from spark_jobs.publish.pictures import SERIES_MAX, pictures, undrawn_count
 from spark_jobs.publish.publishing import new_run_id, show_latest
 from spark_jobs.publish.stores import Store, store_of
-from spark_jobs.publish.tables import SCALING, open_tables, replace_table, write, write_trends
+from spark_jobs.publish.tables import SCALING, open_tables, write, write_trends
 from spark_jobs.read.names import there_are
 from spark_jobs.read.sources import local_path, read_controls, source_of
 from spark_jobs.session import open_session
 
 if TYPE_CHECKING:
     from azure.data.tables import TableServiceClient
-    from pyspark.sql import SparkSession
 
 CONNECTION_STRING = "AZURE_STORAGE_CONNECTION_STRING"
 NEVER = str(date.max)
@@ -88,19 +87,17 @@ def _run(options: Options, now: datetime) -> job.Done:
     done = job.run_job(source, store, Engine(spark), request, draw)
     for warning in _warnings(options, controls, done):
         print(f"warning: {warning}", file=sys.stderr)
-    steps = [lambda: show_latest(store, partial(_show, store, spark, options.table))]
+    steps = [lambda: show_latest(store, partial(_show, store))]
     if tables is not None:
         steps.append(lambda: _write_tables(options, tables, done))
     _run_all(steps)
     return done
 
 
-def _show(store: Store, spark: SparkSession, table: str | None, results: str) -> None:
-    """Replaces the files in ``latest``, each as a whole, and the table of Spark's catalog."""
+def _show(store: Store, results: str) -> None:
+    """Replaces the files in ``latest``, each as a whole."""
     for name in parquet.FILES:
         store.write(f"{LATEST}/{name}", store.read(f"results/{results}/{name}"))
-    if table:
-        replace_table(spark, table, store.url(f"results/{results}/{parquet.TRENDS_FILE}"))
 
 
 def _run_all(steps: Iterable[Callable[[], None]]) -> None:

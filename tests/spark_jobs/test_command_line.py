@@ -60,7 +60,6 @@ def started(*arguments: str, tmp_path: Path, capsys: pytest.CaptureFixture[str])
         (["--from", "2017-05-02", "--to", "2017-05-01"], "is an empty range"),
         (["--date", "2017-05-02", "--to", "2017-05-03"], "use either --date, or --from and --to"),
         (["--output", ""], "--output: is empty"),
-        (["--table", "main.trends"], "--table: 'main.trends' is not CATALOG.SCHEMA.NAME"),
         (["--input", " "], "--input: is empty"),
         (["--date", "yesterday"], "'yesterday' is not a date such as 2017-05-15"),
         (["--time-zone", "Mars/Base"], "'Mars/Base' is not a time zone such as Europe/Amsterdam"),

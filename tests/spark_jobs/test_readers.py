@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -120,31 +120,6 @@ def test_a_place_that_cannot_be_written_is_an_error_and_does_not_stop_the_others
     assert done == ["next"]
 
 
-@pytest.fixture
-def schema(tmp_path: Path, each_spark: SparkSession) -> Iterator[str]:
-    each_spark.sql(f"CREATE SCHEMA nights LOCATION '{tmp_path / 'warehouse'}'")
-    yield "spark_catalog.nights"
-    each_spark.sql("DROP SCHEMA nights CASCADE")
-
-
-def test_a_table_of_the_catalog_is_replaced_each_night_and_no_table_of_others(
-    tmp_path: Path,
-    two_nights: Path,
-    schema: str,
-    each_spark: SparkSession,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    source = two_nights.parent / "in"
-    for _ in range(2):
-        assert run(tmp_path / "out", source, "--table", f"{schema}.trends") == 0
-    [row] = each_spark.sql(f"SELECT sum(records), min(date) FROM {schema}.trends").collect()
-    assert tuple(row) == (3, date(2017, 5, 15))
-    each_spark.sql(f"CREATE TABLE {schema}.orders USING parquet AS SELECT 1 AS id")
-    assert run(tmp_path / "out", source, "--table", f"{schema}.orders") == 1
-    assert "is a table of something else" in capsys.readouterr().err
-    assert each_spark.table(f"{schema}.orders").columns == ["id"]
-
-
 def test_the_script_runs_where_a_launcher_compiles_it_without_a_file_name(tmp_path: Path) -> None:
     script = Path(event_trends.__file__)
     launcher = (
@@ -160,7 +135,7 @@ def test_the_script_runs_where_a_launcher_compiles_it_without_a_file_name(tmp_pa
         check=False,
     )
     assert (done.returncode, done.stderr) == (0, "")
-    assert "--table CATALOG.SCHEMA.NAME" in done.stdout
+    assert "--trust-weights" in done.stdout
 
 
 def test_hours_are_times_in_utc(two_nights: Path) -> None:
