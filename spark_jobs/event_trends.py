@@ -26,7 +26,7 @@ from shared.sampling.trend_rows import Trend, as_json
 from spark_jobs import job
 from spark_jobs.model import describe
 from spark_jobs.options import Options, parse
-from spark_jobs.publish import parquet
+from spark_jobs.publish import results
 from spark_jobs.publish.pictures import SERIES_MAX, pictures, undrawn_count
 from spark_jobs.publish.publishing import new_run_id, show_latest
 from spark_jobs.publish.stores import Store, store_of
@@ -94,10 +94,10 @@ def _run(options: Options, now: datetime) -> job.Done:
     return done
 
 
-def _show(store: Store, results: str) -> None:
+def _show(store: Store, folder: str) -> None:
     """Replaces the files in ``latest``, each as a whole."""
-    for name in parquet.FILES:
-        store.write(f"{LATEST}/{name}", store.read(f"results/{results}/{name}"))
+    for name in results.TABLES:
+        store.write(f"{LATEST}/{name}", store.read(f"results/{folder}/{name}"))
 
 
 def _run_all(steps: Iterable[Callable[[], None]]) -> None:

@@ -18,7 +18,7 @@ from shared.sampling.trends import ALL_REQUESTS, Controls, TrendInputs, trends_o
 from shared.sampling.unreadable import spans
 from spark_jobs.errors import JobError
 from spark_jobs.model import Complaint, Extracted, describe, unread_files
-from spark_jobs.publish import parquet, publishing, results
+from spark_jobs.publish import publishing, results
 from spark_jobs.publish.publishing import Entry, Manifest, event_dates, unreadable
 from spark_jobs.publish.stores import Store
 from spark_jobs.read.files import SourceFile, bytes_by_date, chosen, files_by_hour
@@ -60,8 +60,8 @@ class Request:
 class Done:
     """What a run published. ``changed`` has event dates; trends and totals are those of all dates.
     ``warning`` names the blob dates that cannot be read again; it is empty if there are none. An
-    event date with records of such dates keeps, of all totals ever published for it, those with the
-    most records. ``notes`` has whatever else an operator should know.
+    event date with records of such dates keeps its published totals. ``notes`` has whatever else an
+    operator should know.
     """
 
     manifest: Manifest
@@ -188,31 +188,32 @@ class _Run:
     ) -> Done:
         """Computes the changed dates, writes the results, and returns what will be published."""
         lost = unreadable(new, self.engine.name)
+        formats = {d: entry.engine for _, entry in sorted(lost.items()) for d in entry.read.records}
+        changed = changed - formats.keys()  # totals without these records would look like a loss
         partials, records = dict[str, list[str]](), Counter[str]()
         for day, entry in new.entries.items():
             found = {date: n for date, n in entry.read.records.items() if date in changed}
-            if found and day not in lost:
+            if found:
                 partials.setdefault(self.store.url(f"partials/{entry.run_id}"), []).append(day)
                 records.update(found)
         computed, operations = self.engine.total(partials, records)
-        unread = _formats(lost)
         request, read = self.request, {day: entry.read for day, entry in new.entries.items()}
         old, old_operations = results.read(self.store, old_results)
         today = str(request.today)
         last = max((day for day in read if day <= today), default=today)
         always = {ALL_REQUESTS, *request.kept_events}
         computed, combined = limited(old, computed, last, always)
-        totals = results.merged(old, computed, changed, unread)
+        totals = results.merged(old, computed, changed)
         with_records = {day for day, _ in totals}
-        by_date = {**old_operations, **{d: o for d, o in operations.items() if d not in unread}}
-        operations = {d: o for d, o in sorted(by_date.items()) if d in with_records}
+        by_date = sorted({**old_operations, **operations}.items())
+        operations = {d: o for d, o in by_date if d in with_records}
         inputs = TrendInputs(
             new.shape,
             read,
             request.today,
             request.controls,
             request.holidays,
-            unread,
+            formats,
             request.trust_weights,
             operations,
         )
@@ -222,10 +223,7 @@ class _Run:
         trends = trends_of(totals, inputs)
         lost_files = describe_unreadable(lost, self.engine.name) if lost else ""
         warning = "; ".join(filter(None, [lost_files, kept]))
-        unreadable_dates = {day: sorted(entry.read.records) for day, entry in lost.items()}
-        report = {"unreadable": unreadable_dates, "warning": warning}
-        files = {**results.files_of(totals, operations, trends, report), **self.report(trends)}
-        files |= parquet.files_of(totals, files[results.TRENDS], new)
+        files = {**results.files_of(totals, operations, trends, new), **self.report(trends)}
         for name, content in files.items():
             self.store.write(f"results/{new.results}/{name}", content)
         notes = [describe_combined(kind, count) for kind, count in sorted(combined.items())]
@@ -243,15 +241,6 @@ def missing_option(totals: Totals, shape: Shape) -> str:
         if events and not any(series.dims[number] for series, _ in events):
             return f"--dimension {name}"
     return ""
-
-
-def _formats(entries: Mapping[str, Entry]) -> dict[str, str]:
-    """Returns the event dates that have records in any of the partials, with their formats."""
-    formats: dict[str, set[str]] = {}
-    for entry in entries.values():
-        for day in entry.read.records:
-            formats.setdefault(day, set()).add(entry.engine)
-    return {day: " ".join(sorted(names)) for day, names in formats.items()}
 
 
 def dates_without_files(blob_dates: Collection[str], request: Request) -> set[str]:

@@ -125,7 +125,6 @@ def test_a_job_publishes_to_a_storage_account(blob_store: BlobStore, tmp_path: P
     assert store.names("manifests") == ["000000001.json", "000000002.json"]
     assert store.names("results/second") == [
         "operations.jsonl",
-        "report.json",
         *(f"{name}.{form}" for name in ("sums", "trends") for form in ("jsonl", "parquet")),
     ]
 
