@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, date, datetime
 from functools import partial
 from pathlib import Path
@@ -56,7 +56,7 @@ def _main(arguments: Sequence[str] | None) -> None:
 def _run(options: Options, now: datetime) -> job.Done:
     connection_string = os.environ.get(CONNECTION_STRING, "")
     control = options.control
-    controls = read_controls(control, open_session, connection_string) if control else {}
+    controls = read_controls(control, connection_string) if control else {}
     tables = open_tables(options.tables, os.environ) if options.tables else None
     source = source_of(options.inputs, open_session, connection_string)
     source.files()  # reports a wrong path before Spark starts
@@ -87,10 +87,12 @@ def _run(options: Options, now: datetime) -> job.Done:
     done = job.run_job(source, store, Engine(spark), request, draw)
     for warning in _warnings(options, controls, done):
         print(f"warning: {warning}", file=sys.stderr)
-    steps = [lambda: show_latest(store, partial(_show, store))]
-    if tables is not None:
-        steps.append(lambda: _write_tables(options, tables, done))
-    _run_all(steps)
+    try:
+        show_latest(store, partial(_show, store))
+        if tables is not None:
+            _write_tables(options, tables, done)
+    except (JobError, FileNotFoundError) as error:
+        raise JobError(f"{error} (the results themselves are published)") from error
     return done
 
 
@@ -98,18 +100,6 @@ def _show(store: Store, folder: str) -> None:
     """Replaces the files in ``latest``, each as a whole."""
     for name in results.TABLES:
         store.write(f"{LATEST}/{name}", store.read(f"results/{folder}/{name}"))
-
-
-def _run_all(steps: Iterable[Callable[[], None]]) -> None:
-    """Runs all steps that follow publishing, also if one fails. Raises JobError."""
-    errors = list[str]()
-    for step in steps:
-        try:
-            step()
-        except (JobError, FileNotFoundError) as error:
-            errors.append(str(error))
-    if errors:
-        raise JobError(f"{'; '.join(errors)} (the results themselves are published)")
 
 
 def _write_tables(options: Options, tables: TableServiceClient, done: job.Done) -> None:

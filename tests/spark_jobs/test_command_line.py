@@ -29,7 +29,6 @@ from spark_jobs.errors import JobError
 from spark_jobs.job import Request, run_job
 from spark_jobs.options import parse
 from spark_jobs.publish.stores import LocalStore
-from spark_jobs.read import sources
 from spark_jobs.read.names import names_in
 from spark_jobs.read.sources import ClusterFiles, Files, read_controls, source_of
 from tests.autoscaling.policies.test_single_metrics import seeing
@@ -171,31 +170,12 @@ def test_a_platform_metric_is_a_control(tmp_path: Path) -> None:
     file = tmp_path / "control.json"
     file.write_text(json.dumps(METRIC, indent=2))
     for location in (str(file), file.as_uri()):
-        assert read_controls(location, not_opened) == {"": {"2017-05-15": 7.0}}
+        assert read_controls(location) == {"": {"2017-05-15": 7.0}}
     file.write_text(json.dumps({"value": []}))
     with pytest.raises(JobError, match="holds 0 metrics; ask for one"):
-        read_controls(str(file), not_opened)
+        read_controls(str(file))
     with pytest.raises(JobError, match=r"--control file:///nowhere\.csv: .*No such file"):
-        read_controls("file:///nowhere.csv", not_opened)
-
-
-def not_opened() -> SparkSession:
-    raise AssertionError("Spark need not start for a file that the job opens itself")
-
-
-def test_a_control_may_lie_where_only_spark_reads_it(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """As at hdfs:// or s3a://. This machine has no such place, so local files count as one."""
-    monkeypatch.setattr(sources, "OWN", ("http", "https"))
-    for name in ("control.json", "other.json"):
-        (tmp_path / name).write_text(json.dumps(METRIC, indent=2))
-    found = read_controls(f"file://{tmp_path}/control.json", lambda: spark)
-    assert found == {"": {"2017-05-15": 7.0}}
-    with pytest.raises(JobError, match=r"--control file:///no/where\.csv: .*PATH_NOT_FOUND"):
-        read_controls("file:///no/where.csv", lambda: spark)
-    with pytest.raises(JobError, match="is not one file"):
-        read_controls(f"file://{tmp_path}", lambda: spark)
+        read_controls("file:///nowhere.csv")
 
 
 def test_lines_that_cannot_be_read_are_reported_with_file_and_field(
