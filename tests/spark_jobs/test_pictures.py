@@ -24,23 +24,21 @@ DAY = Trend(
 )
 
 
-def drawn(*trends: Trend) -> dict[str, str]:
-    return {
-        name.rpartition(".")[2]: content.decode("utf-8", "replace")
-        for name, content in pictures(trends).items()
-    }
+def drawn(*trends: Trend) -> str:
+    ((name, page),) = pictures(trends).items()
+    assert name.endswith(".html")
+    return page.decode()
 
 
 def test_a_page_needs_no_other_file_and_describes_its_picture() -> None:
-    found = drawn(DAY, replace(DAY, date="2017-05-16", verdict="normal"))
-    assert found["png"].startswith("�PNG")
+    page = drawn(DAY, replace(DAY, date="2017-05-16", verdict="normal"))
     for text in ("<svg", "events lost</b> 47% of what was expected", "as recorded", "kept, %"):
-        assert text in found["html"]
-    assert 'src="' not in found["html"]
+        assert text in page
+    assert 'src="' not in page
 
 
 def test_names_of_events_are_escaped() -> None:
-    page = drawn(replace(DAY, event="<script>x</script> $a$ 事件"))["html"]
+    page = drawn(replace(DAY, event="<script>x</script> $a$ 事件"))
     assert "<script>" not in page
     assert "事件" in page
 
@@ -48,7 +46,7 @@ def test_names_of_events_are_escaped() -> None:
 def test_a_series_that_cannot_be_drawn_gets_a_page_and_the_others_are_drawn() -> None:
     beyond = replace(DAY, event="huge", adjusted_sum=-1e308, adjusted_sum_high=1e308)
     found = pictures([beyond, DAY])
-    assert len(found) == 3
+    assert len(found) == 2
     (page,) = [content for name, content in found.items() if name.startswith("huge")]
     assert b"Cannot be drawn" in page
     assert b"2017-05-15" in page
