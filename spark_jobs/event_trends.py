@@ -26,12 +26,10 @@ from shared.sampling.trend_rows import Trend, as_json
 from spark_jobs import job
 from spark_jobs.model import describe
 from spark_jobs.options import Options, parse
-from spark_jobs.publish import results
 from spark_jobs.publish.pictures import SERIES_MAX, pictures, undrawn_count
 from spark_jobs.publish.publishing import new_run_id, show_latest
-from spark_jobs.publish.stores import Store, store_of
+from spark_jobs.publish.stores import store_of
 from spark_jobs.publish.tables import SCALING, open_tables, write, write_trends
-from spark_jobs.read.names import there_are
 from spark_jobs.read.sources import local_path, read_controls, source_of
 from spark_jobs.session import open_session
 
@@ -40,7 +38,6 @@ if TYPE_CHECKING:
 
 CONNECTION_STRING = "AZURE_STORAGE_CONNECTION_STRING"
 NEVER = str(date.max)
-LATEST = "latest"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -88,18 +85,12 @@ def _run(options: Options, now: datetime) -> job.Done:
     for warning in _warnings(options, controls, done):
         print(f"warning: {warning}", file=sys.stderr)
     try:
-        show_latest(store, partial(_show, store))
+        show_latest(store)
         if tables is not None:
             _write_tables(options, tables, done)
     except (JobError, FileNotFoundError) as error:
         raise JobError(f"{error} (the results themselves are published)") from error
     return done
-
-
-def _show(store: Store, folder: str) -> None:
-    """Replaces the files in ``latest``, each as a whole."""
-    for name in results.TABLES:
-        store.write(f"{LATEST}/{name}", store.read(f"results/{folder}/{name}"))
 
 
 def _write_tables(options: Options, tables: TableServiceClient, done: job.Done) -> None:
@@ -131,7 +122,7 @@ def _warnings(options: Options, controls: Controls, done: job.Done) -> Iterator[
 
 
 def _not_named(names: Iterable[str], trends: Sequence[Trend]) -> str:
-    found = there_are(trend.event for trend in trends)
+    found = job.there_are(trend.event for trend in trends)
     return f"no event is named {' or '.join(sorted(names))}; {found}"
 
 

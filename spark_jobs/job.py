@@ -4,26 +4,27 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import date, timedelta
 from functools import partial
 from typing import TYPE_CHECKING
 
-from shared.sampling.model import RecordKind
+from shared.sampling.forms import HEAD_BYTES
+from shared.sampling.model import Record, RecordKind
 from shared.sampling.places import NAME_LENGTH_MAX, SERIES_MAX, limited
+from shared.sampling.records import read_lines
 from shared.sampling.series import UNDATED, BlobDate, Shape, Totals
 from shared.sampling.trend_rows import Trend
 from shared.sampling.trends import ALL_REQUESTS, Controls, TrendInputs, trends_of
 from shared.sampling.unreadable import spans
 from spark_jobs.errors import JobError
-from spark_jobs.model import Complaint, Extracted, describe, unread_files
+from spark_jobs.model import ROLE, Complaint, Extracted, describe, unread_files
 from spark_jobs.publish import publishing, results
 from spark_jobs.publish.publishing import Entry, Manifest, event_dates, unreadable
 from spark_jobs.publish.stores import Store
-from spark_jobs.read.files import SourceFile, bytes_by_date, chosen, files_by_hour
-from spark_jobs.read.names import MEASUREMENT, names_in
-from spark_jobs.read.sources import Source
+from spark_jobs.read.files import Chunk, SourceFile, bytes_by_date, chosen, files_by_hour
+from spark_jobs.read.sources import ClusterFiles, Source, pieces_of_chunks
 
 if TYPE_CHECKING:
     from spark_jobs.engine import Engine
@@ -33,6 +34,10 @@ LACKS = (
     " where tasks run: install Python and spark_jobs/requirements.txt on each machine, or unset"
     " PYSPARK_PYTHON"
 )
+MEASUREMENT = "--measurement"
+SAMPLED_FILES, SAMPLED_LINES = 20, 2_000
+"""How much is read to find names that an option could have."""
+NAMES_MAX = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,7 +226,7 @@ class _Run:
             names = names_in(self.source, self._files(), lacking)
             raise JobError(f"{lacking}: no record has it; {names}")
         trends = trends_of(totals, inputs)
-        lost_files = describe_unreadable(lost, self.engine.name) if lost else ""
+        lost_files = describe_unreadable(lost) if lost else ""
         warning = "; ".join(filter(None, [lost_files, kept]))
         files = {**results.files_of(totals, operations, trends, new), **self.report(trends)}
         for name, content in files.items():
@@ -243,6 +248,40 @@ def missing_option(totals: Totals, shape: Shape) -> str:
     return ""
 
 
+def names_in(source: Source, files: Sequence[SourceFile], option: str) -> str:
+    """Returns which measurements or dimensions occur at the beginning of some files."""
+    records = list(_sampled(source, files))
+    if option.startswith(MEASUREMENT):
+        return there_are(name for record in records for name in record.measurements)
+    roles = [ROLE for record in records if record.role_name]
+    return there_are([*roles, *(name for record in records for name in record.properties)])
+
+
+def there_are(names: Iterable[str]) -> str:
+    """Returns the most frequent of the names as a clause."""
+    counts = Counter(names).most_common()
+    more = len(counts) - NAMES_MAX
+    shown = ", ".join(sorted(name for name, _ in counts[:NAMES_MAX]))
+    return (
+        f"there are {shown}{f' and {more} more' if more > 0 else ''}" if counts else "there is none"
+    )
+
+
+def _sampled(source: Source, files: Sequence[SourceFile]) -> Iterator[Record]:
+    for outcome in read_lines(_lines(source, files[:: -(-len(files) // SAMPLED_FILES)])):
+        if isinstance(outcome, Record) and outcome.kind is not RecordKind.METRIC:
+            yield outcome
+
+
+def _lines(source: Source, files: Sequence[SourceFile]) -> Iterator[bytes]:
+    if isinstance(source, ClusterFiles):
+        yield from (bytes(row.line) for row in source.lines(files).limit(SAMPLED_LINES).collect())
+        return
+    chunks = [Chunk(file, 0, min(file.size_bytes, HEAD_BYTES)) for file in files]
+    for _, piece in pieces_of_chunks(source, chunks):
+        yield from piece.split(b"\n") if isinstance(piece, bytes) else ()
+
+
 def dates_without_files(blob_dates: Collection[str], request: Request) -> set[str]:
     """Returns the dates of the requested range that have no file. They count as read."""
     dated = sorted(day for day in blob_dates if day != UNDATED)
@@ -262,11 +301,10 @@ def nothing_read(source: Source, files: Sequence[SourceFile], extracted: Extract
     return "\n".join(lines)
 
 
-def describe_unreadable(entries: Mapping[str, Entry], engine: str) -> str:
-    engines = ", ".join(sorted({entry.engine for entry in entries.values()}))
+def describe_unreadable(entries: Mapping[str, Entry]) -> str:
     return (
-        f"files of {spans(entries)}, because some or all of them are gone and {engine} cannot read"
-        f" partials of {engines}; the published totals of {spans(event_dates(entries))} stay"
+        f"files of {spans(entries)}, because some or all of them are gone and their partials are in"
+        f" another format; the published totals of {spans(event_dates(entries))} stay"
     )
 
 

@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, fields
 from datetime import date
 from operator import itemgetter
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import pyarrow as pa
@@ -21,8 +21,10 @@ from shared.sampling.kept_ids import WeightsSeen
 from shared.sampling.operations import DayOperations, decoded, encoded
 from shared.sampling.series import Totals, rows_of, totals_of
 from shared.sampling.trend_rows import Trend, as_json
-from spark_jobs.publish.publishing import Manifest
 from spark_jobs.publish.stores import Store
+
+if TYPE_CHECKING:
+    from spark_jobs.publish.publishing import Manifest
 
 SUMS, OPERATIONS, TRENDS = "sums.jsonl", "operations.jsonl", "trends.jsonl"
 SUMS_TABLE, TRENDS_TABLE = TABLES = "sums.parquet", "trends.parquet"
@@ -100,7 +102,7 @@ def files_of(
 
 
 def _lines(lines: Iterable[str]) -> bytes:
-    return "".join(f"{line}\n" for line in lines).encode("utf-8", "backslashreplace")
+    return "".join(f"{line}\n" for line in lines).encode()
 
 
 def _encoded(table: pa.Table, results: str) -> bytes:
@@ -110,7 +112,7 @@ def _encoded(table: pa.Table, results: str) -> bytes:
 
 
 def _trend(row: Mapping[str, Any]) -> dict[str, Any]:
-    values = {name: _text(v) if isinstance(v, dict) else _clean(v) for name, v in row.items()}
+    values = {name: _text(v) if isinstance(v, dict) else v for name, v in row.items()}
     return {**values, "date": date.fromisoformat(row["date"])}
 
 
@@ -118,7 +120,7 @@ def _hours(totals: Totals, dimensions: Sequence[str]) -> pa.Table:
     rows = []
     for (day, series), sums in totals.items():
         named = _text(dict(zip(dimensions, series.dims, strict=True)))
-        key = date.fromisoformat(day), _clean(series.event), series.kind, named
+        key = date.fromisoformat(day), series.event, series.kind, named
         for hour, records, weight_sum, age in sums.hours:
             rows.append((*key, hour * HOUR_MICROSECONDS, age, records, weight_sum))
     columns = zip(*rows, strict=True) if rows else [()] * len(HOURS)
@@ -126,13 +128,4 @@ def _hours(totals: Totals, dimensions: Sequence[str]) -> pa.Table:
 
 
 def _text(value: Mapping[str, Any]) -> str:
-    return json.dumps(_clean(value), ensure_ascii=False)
-
-
-def _clean(value: Any) -> Any:
-    """Half a surrogate pair, which some senders write, cannot be UTF-8. It becomes its escape."""
-    if isinstance(value, str):
-        return value.encode("utf-8", "backslashreplace").decode()
-    if isinstance(value, Mapping):
-        return {_clean(name): _clean(item) for name, item in value.items()}
-    return [_clean(item) for item in value] if isinstance(value, list) else value
+    return json.dumps(value, ensure_ascii=False)

@@ -17,6 +17,7 @@ import pytest
 
 from spark_jobs import event_trends
 from spark_jobs.publish import publishing
+from spark_jobs.publish.results import TABLES
 from spark_jobs.publish.stores import LocalStore
 from tests.spark_jobs.telemetry import event, put
 
@@ -81,23 +82,27 @@ def test_both_files_name_the_results_that_they_show(two_nights: Path) -> None:
         assert pq.read_schema(two_nights / "latest" / name).metadata[b"results"] == newest
 
 
+class Overtaken(LocalStore):
+    """Another run publishes while the first file is copied."""
+
+    def write(self, name: str, content: bytes) -> None:
+        super().write(name, content)
+        if name.startswith("latest/") and not self.names("manifests")[1:]:
+            publish_empty(self, 2)
+
+
+def publish_empty(store: LocalStore, version: int) -> None:
+    for name in TABLES:
+        store.write(f"results/run{version}/{name}", b"%d" % version)
+    manifest = b'{"version": %d, "results": "run%d"}' % (version, version)
+    store.write(f"manifests/{version:09d}.json", manifest)
+
+
 def test_a_run_that_is_overtaken_shows_the_results_of_the_newer_one(tmp_path: Path) -> None:
-    store, shown = LocalStore(tmp_path), list[str]()
-
-    def publish(version: int) -> None:
-        store.write(
-            f"manifests/{version:09d}.json",
-            b'{"version": %d, "results": "run%d"}' % (version, version),
-        )
-
-    def show(results: str) -> None:
-        if not shown:
-            publish(2)
-        shown.append(results)
-
-    publish(1)
-    publishing.show_latest(store, show)
-    assert shown == ["run1", "run2"]
+    store = Overtaken(tmp_path)
+    publish_empty(store, 1)
+    publishing.show_latest(store)
+    assert [store.read(f"latest/{name}") for name in TABLES] == [b"2", b"2"]
 
 
 def test_a_place_that_cannot_be_written_is_an_error_after_results_are_published(

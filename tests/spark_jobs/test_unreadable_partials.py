@@ -75,8 +75,8 @@ def test_dates_that_cannot_be_read_again_keep_their_totals_and_all_others_are_re
     assert not of(done, LEFT[1]).warnings
     gone = f"{GONE[0]} to {GONE[1]}"
     assert done.warning == (
-        f"files of {gone}, because some or all of them are gone and {new(spark).name} cannot"
-        f" read partials of {old(spark).name}; the published totals of {gone} stay"
+        f"files of {gone}, because some or all of them are gone and their partials are in another"
+        f" format; the published totals of {gone} stay"
     )
 
     # The command succeeds on the next night, too, and names the dates that it could not read.
