@@ -26,7 +26,7 @@ from shared.sampling.trend_rows import Trend, as_json
 from spark_jobs import job
 from spark_jobs.model import describe
 from spark_jobs.options import Options, parse
-from spark_jobs.publish.pictures import SERIES_MAX, pictures, undrawn_count
+from spark_jobs.publish.pictures import SERIES_MAX, pictures
 from spark_jobs.publish.publishing import new_run_id, show_latest
 from spark_jobs.publish.stores import store_of
 from spark_jobs.publish.tables import SCALING, open_tables, write, write_trends
@@ -133,7 +133,8 @@ def _chosen(options: Options, trends: Sequence[Trend]) -> list[Trend]:
 def _print(options: Options, done: job.Done) -> None:
     chosen = _chosen(options, done.trends)
     notes = [*map(describe, done.complaints), *done.notes]
-    if missing := 0 if options.no_pictures else undrawn_count(chosen):
+    missing = len({trend.series for trend in chosen}) - SERIES_MAX
+    if missing > 0 and not options.no_pictures:
         text = f"{SERIES_MAX} series were drawn, {missing} were not; choose series with --event"
         notes.append(text)
     for note in notes:

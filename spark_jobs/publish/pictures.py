@@ -60,12 +60,6 @@ def pictures(trends: Sequence[Trend]) -> Mapping[str, bytes]:
     return files
 
 
-def undrawn_count(trends: Sequence[Trend]) -> int:
-    """Returns the number of series without a picture, because there are more than
-    ``SERIES_MAX``."""
-    return max(len({trend.series for trend in trends}) - SERIES_MAX, 0)
-
-
 def series_to_draw(trends: Sequence[Trend]) -> list[list[Trend]]:
     """Returns the trends of each series that is drawn, ordered by day."""
     by_series: dict[Any, list[Trend]] = {}
