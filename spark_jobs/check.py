@@ -8,25 +8,39 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
+from types import SimpleNamespace
 
 from spark_jobs.errors import JobError, exit_code, need_packages
 
 if __name__ == "__main__":
     need_packages()
 
+import pyarrow as pa
+
 from shared.sampling.kept_ids import WeightsSeen, of_run
+from shared.sampling.model import Reason
 from shared.sampling.operations import LEFT_OUT, LOGS, DayOperations
-from shared.sampling.series import Shape
+from shared.sampling.series import Shape, Totals
 from shared.sampling.trend_rows import Trend
 from shared.sampling.trends import TrendInputs, trends_of
 from shared.sampling.verdict import CAPPED, LOST, VerdictKind
-from spark_jobs.model import describe, unread_files
+from spark_jobs.model import Extracted, describe, extracted, unread_files
 from spark_jobs.read.files import Chunk, SourceFile
 from spark_jobs.read.lines import batches_of
+from spark_jobs.read.operations import weights_of
 from spark_jobs.read.sources import files_of, pieces_of_chunks
-from spark_jobs.sums.alone import Alone, added_up
+from spark_jobs.sums.totals import (
+    DIVIDED,
+    added,
+    bucket_counts,
+    divided,
+    factors_of,
+    sums_of_blocks,
+)
 
 FILES_BYTES_MAX = 600_000_000
 """About a million records, which take 100 MB of memory."""
@@ -34,6 +48,13 @@ ARRIVAL_DAYS = 1
 PACKED = 10
 """The size of a text beside that of its compressed file."""
 SHOWN_MAX, COMPLAINTS_MAX, NAMES_MAX = 40, 5, 10
+
+
+@dataclass(frozen=True)
+class Alone:
+    totals: Totals
+    operations: Mapping[str, DayOperations]
+    read: Extracted
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -72,6 +93,31 @@ def page_of(folder: str, today: date) -> Iterator[str]:
         yield f"  Some files of {dates[-1]} may still be written. Tables arrive at different times."
     if left_out := sum(day.counts[LEFT_OUT,] for day in found.operations.values()):
         yield f"  {left_out:,} operations near midnight or with late records were left out"
+
+
+def added_up(files: Sequence[SourceFile], batches: Iterable[pa.RecordBatch]) -> Alone:
+    """Adds up what ``batches_of`` has read of the files, as the second Spark job does."""
+    blocks, samples = list[pa.RecordBatch](), list[tuple[str, str, str]]()
+    groups = list[SimpleNamespace]()
+    for batch in batches:
+        good = batch.filter(batch.column("reason").is_null())
+        blocks.append(good.select(["event_date", "names", "block"]))
+        for row in batch.drop_columns(["names", "block"]).to_pylist():
+            if row["reason"] == Reason.OPERATIONS:
+                samples.append((row["event_date"], row["field"], row["text"]))
+            else:
+                told = {"lines": row["records"] or 1, "example": (row["file"], row["detail"])}
+                groups.append(SimpleNamespace(**row, **told))
+    read = extracted(files, groups)
+    weights = weights_of(samples)
+    records = sum((Counter(each.records) for each in read.blob_dates.values()), Counter[str]())
+    moved = pa.Table.from_batches(divided(blocks, bucket_counts(records)), DIVIDED)
+    ordered = moved.sort_by([(name, "ascending") for name in ("event_date", "part", "bucket")])
+    sums = sums_of_blocks(ordered.to_batches(), factors_of(weights))
+    rows = [row for batch in sums for row in batch.to_pylist()]
+    for row in rows:  # Spark's rows have tuples here
+        row["hours"] = [tuple(hour.values()) for hour in row["hours"] or ()]
+    return Alone(*added(rows, weights), read)
 
 
 def _events(found: Alone) -> Iterator[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import partial, reduce
 from typing import TYPE_CHECKING
 
@@ -19,14 +19,13 @@ from spark_jobs.read.files import SourceFile, spread
 from spark_jobs.read.lines import batches_of
 from spark_jobs.read.operations import weights_of
 from spark_jobs.read.sources import ClusterFiles, Source, pieces_of_lines, pieces_of_tasks
-from spark_jobs.session import cores
 from spark_jobs.sums.totals import PARTS, added, factors_of, sums_by_part
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row, SparkSession
 
 TASK_RECORDS = 250_000
-"""The smallest number of records for which a separate task is worthwhile."""
+"""The number of records for which one more task adds up."""
 
 Partials = Mapping[str, Collection[str]]
 """The blob dates whose partials are used, by folder."""
@@ -56,9 +55,8 @@ class Engine:
 
         The counts are those of the files that were written, so retried tasks do not change them.
         """
-        with marker_beside(folder) as marker:
-            rows = self.rows(source, files, shape, marker)
-            rows.write.parquet(folder, compression="snappy")
+        rows = self.rows(source, files, shape, marker_beside(folder))
+        rows.write.parquet(folder, compression="snappy")
         written = self._spark.read.schema(rows.schema).parquet(folder)
         groups = counted(written)
         if any(group.reason and group.reason not in WITHOUT_LINE for group in groups):
@@ -77,7 +75,7 @@ class Engine:
         if isinstance(source, ClusterFiles):  # Spark has split the files itself
             parts, pieces = source.lines(files), partial(pieces_of_lines, source.names)
         else:
-            tasks = spread(files, cores(self._spark))
+            tasks = spread(files)
             parts = self._spark.range(0, len(tasks), 1, len(tasks))
             pieces = partial(pieces_of_tasks, source, tasks)
 
@@ -96,7 +94,7 @@ class Engine:
         if not partials or not records:
             return {}, {}
         most = PARTS * len(records)
-        tasks = max(cores(self._spark), min(-(-sum(records.values()) // TASK_RECORDS), most))
+        tasks = min(-(-sum(records.values()) // TASK_RECORDS), most)
         rows = partials_of(self._spark, partials, records)
         samples = rows.where(f"reason = '{Reason.OPERATIONS}'")
         blocks = rows.where("reason is null").select("event_date", "names", "block")
@@ -120,14 +118,11 @@ def counted(rows: DataFrame) -> list[Row]:
 
 
 def partials_of(spark: SparkSession, partials: Partials, event_dates: Collection[str]) -> DataFrame:
-    """Returns the rows of some event dates. A condition as a text needs one call to Spark."""
-
-    def in_dates(column: str, dates: Iterable[str]) -> str:
-        return f"{column} in ({', '.join(map(repr, sorted(dates)))})"
-
+    """Returns the rows of some event dates."""
     read = spark.read.schema(from_arrow_schema(SCHEMA))
     frames = [
-        read.parquet(folder).where(in_dates("blob_date", days)) for folder, days in partials.items()
+        read.parquet(folder).where(F.col("blob_date").isin(*days))
+        for folder, days in partials.items()
     ]
     rows = reduce(lambda some, more: some.unionAll(more), frames)
-    return rows.where(in_dates("event_date", event_dates))
+    return rows.where(F.col("event_date").isin(*event_dates))

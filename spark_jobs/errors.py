@@ -7,7 +7,10 @@ from collections.abc import Callable
 from importlib.util import find_spec
 from io import TextIOWrapper
 
-LACKING = "pip install -r spark_jobs/requirements.txt installs all packages of the job"
+LACKING = (
+    "It comes with app-service-autoscaler[spark]; in a clone, make setup installs it, and on a"
+    " cluster pip install -r spark_jobs/requirements.txt."
+)
 MISUSED = 2
 PACKAGES = ("msgspec", "numpy", "pandas", "pyarrow")
 """The packages that driver and tasks need, besides pyspark."""
@@ -29,11 +32,7 @@ def need_packages() -> None:
     """Ends the process with one line if a package is missing."""
     for name in PACKAGES:
         if find_spec(name) is None:
-            sys.stderr.write(
-                f"{name} is not installed. It comes with app-service-autoscaler[spark]; in a clone,"
-                " make setup installs it, and on a cluster"
-                " pip install -r spark_jobs/requirements.txt.\n"
-            )
+            sys.stderr.write(f"{name} is not installed. {LACKING}\n")
             sys.exit(MISUSED)
 
 
@@ -44,7 +43,7 @@ def exit_code(command: str, work: Callable[[], None]) -> int:
     try:
         work()
     except (JobError, ModuleNotFoundError) as error:
-        remedy = "" if isinstance(error, JobError) else f"; {LACKING}"
+        remedy = "" if isinstance(error, JobError) else f". {LACKING}"
         sys.stderr.write(f"{command}: {error}{remedy}\n")
         return 1
     return 0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, date, datetime
 from functools import partial
 from pathlib import Path
@@ -26,22 +26,18 @@ from shared.sampling.trend_rows import Trend, as_json
 from spark_jobs import job
 from spark_jobs.model import describe
 from spark_jobs.options import Options, parse
-from spark_jobs.publish import parquet
-from spark_jobs.publish.pictures import SERIES_MAX, pictures, undrawn_count
+from spark_jobs.publish.pictures import SERIES_MAX, pictures
 from spark_jobs.publish.publishing import new_run_id, show_latest
-from spark_jobs.publish.stores import Store, store_of
-from spark_jobs.publish.tables import SCALING, open_tables, replace_table, write, write_trends
-from spark_jobs.read.names import there_are
+from spark_jobs.publish.stores import store_of
+from spark_jobs.publish.tables import SCALING, open_tables, write, write_trends
 from spark_jobs.read.sources import local_path, read_controls, source_of
 from spark_jobs.session import open_session
 
 if TYPE_CHECKING:
     from azure.data.tables import TableServiceClient
-    from pyspark.sql import SparkSession
 
 CONNECTION_STRING = "AZURE_STORAGE_CONNECTION_STRING"
 NEVER = str(date.max)
-LATEST = "latest"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -57,7 +53,7 @@ def _main(arguments: Sequence[str] | None) -> None:
 def _run(options: Options, now: datetime) -> job.Done:
     connection_string = os.environ.get(CONNECTION_STRING, "")
     control = options.control
-    controls = read_controls(control, open_session, connection_string) if control else {}
+    controls = read_controls(control, connection_string) if control else {}
     tables = open_tables(options.tables, os.environ) if options.tables else None
     source = source_of(options.inputs, open_session, connection_string)
     source.files()  # reports a wrong path before Spark starts
@@ -88,31 +84,13 @@ def _run(options: Options, now: datetime) -> job.Done:
     done = job.run_job(source, store, Engine(spark), request, draw)
     for warning in _warnings(options, controls, done):
         print(f"warning: {warning}", file=sys.stderr)
-    steps = [lambda: show_latest(store, partial(_show, store, spark, options.table))]
-    if tables is not None:
-        steps.append(lambda: _write_tables(options, tables, done))
-    _run_all(steps)
+    try:
+        show_latest(store)
+        if tables is not None:
+            _write_tables(options, tables, done)
+    except (JobError, FileNotFoundError) as error:
+        raise JobError(f"{error} (the results themselves are published)") from error
     return done
-
-
-def _show(store: Store, spark: SparkSession, table: str | None, results: str) -> None:
-    """Replaces the files in ``latest``, each as a whole, and the table of Spark's catalog."""
-    for name in parquet.FILES:
-        store.write(f"{LATEST}/{name}", store.read(f"results/{results}/{name}"))
-    if table:
-        replace_table(spark, table, store.url(f"results/{results}/{parquet.TRENDS_FILE}"))
-
-
-def _run_all(steps: Iterable[Callable[[], None]]) -> None:
-    """Runs all steps that follow publishing, also if one fails. Raises JobError."""
-    errors = list[str]()
-    for step in steps:
-        try:
-            step()
-        except (JobError, FileNotFoundError) as error:
-            errors.append(str(error))
-    if errors:
-        raise JobError(f"{'; '.join(errors)} (the results themselves are published)")
 
 
 def _write_tables(options: Options, tables: TableServiceClient, done: job.Done) -> None:
@@ -144,7 +122,7 @@ def _warnings(options: Options, controls: Controls, done: job.Done) -> Iterator[
 
 
 def _not_named(names: Iterable[str], trends: Sequence[Trend]) -> str:
-    found = there_are(trend.event for trend in trends)
+    found = job.there_are(trend.event for trend in trends)
     return f"no event is named {' or '.join(sorted(names))}; {found}"
 
 
@@ -155,7 +133,8 @@ def _chosen(options: Options, trends: Sequence[Trend]) -> list[Trend]:
 def _print(options: Options, done: job.Done) -> None:
     chosen = _chosen(options, done.trends)
     notes = [*map(describe, done.complaints), *done.notes]
-    if missing := 0 if options.no_pictures else undrawn_count(chosen):
+    missing = len({trend.series for trend in chosen}) - SERIES_MAX
+    if missing > 0 and not options.no_pictures:
         text = f"{SERIES_MAX} series were drawn, {missing} were not; choose series with --event"
         notes.append(text)
     for note in notes:

@@ -4,26 +4,27 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import date, timedelta
 from functools import partial
 from typing import TYPE_CHECKING
 
-from shared.sampling.model import RecordKind
+from shared.sampling.forms import HEAD_BYTES
+from shared.sampling.model import Record, RecordKind
 from shared.sampling.places import NAME_LENGTH_MAX, SERIES_MAX, limited
+from shared.sampling.records import read_lines
 from shared.sampling.series import UNDATED, BlobDate, Shape, Totals
 from shared.sampling.trend_rows import Trend
 from shared.sampling.trends import ALL_REQUESTS, Controls, TrendInputs, trends_of
 from shared.sampling.unreadable import spans
 from spark_jobs.errors import JobError
-from spark_jobs.model import Complaint, Extracted, describe, unread_files
-from spark_jobs.publish import parquet, publishing, results
+from spark_jobs.model import ROLE, Complaint, Extracted, describe, unread_files
+from spark_jobs.publish import publishing, results
 from spark_jobs.publish.publishing import Entry, Manifest, event_dates, unreadable
 from spark_jobs.publish.stores import Store
-from spark_jobs.read.files import SourceFile, bytes_by_date, chosen, files_by_hour
-from spark_jobs.read.names import MEASUREMENT, names_in
-from spark_jobs.read.sources import Source
+from spark_jobs.read.files import Chunk, SourceFile, bytes_by_date, chosen, files_by_hour
+from spark_jobs.read.sources import ClusterFiles, Source, pieces_of_chunks
 
 if TYPE_CHECKING:
     from spark_jobs.engine import Engine
@@ -33,6 +34,10 @@ LACKS = (
     " where tasks run: install Python and spark_jobs/requirements.txt on each machine, or unset"
     " PYSPARK_PYTHON"
 )
+MEASUREMENT = "--measurement"
+SAMPLED_FILES, SAMPLED_LINES = 20, 2_000
+"""How much is read to find names that an option could have."""
+NAMES_MAX = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,8 +65,8 @@ class Request:
 class Done:
     """What a run published. ``changed`` has event dates; trends and totals are those of all dates.
     ``warning`` names the blob dates that cannot be read again; it is empty if there are none. An
-    event date with records of such dates keeps, of all totals ever published for it, those with the
-    most records. ``notes`` has whatever else an operator should know.
+    event date with records of such dates keeps its published totals. ``notes`` has whatever else an
+    operator should know.
     """
 
     manifest: Manifest
@@ -188,31 +193,32 @@ class _Run:
     ) -> Done:
         """Computes the changed dates, writes the results, and returns what will be published."""
         lost = unreadable(new, self.engine.name)
+        formats = {d: entry.engine for _, entry in sorted(lost.items()) for d in entry.read.records}
+        changed = changed - formats.keys()  # totals without these records would look like a loss
         partials, records = dict[str, list[str]](), Counter[str]()
         for day, entry in new.entries.items():
             found = {date: n for date, n in entry.read.records.items() if date in changed}
-            if found and day not in lost:
+            if found:
                 partials.setdefault(self.store.url(f"partials/{entry.run_id}"), []).append(day)
                 records.update(found)
         computed, operations = self.engine.total(partials, records)
-        unread = _formats(lost)
         request, read = self.request, {day: entry.read for day, entry in new.entries.items()}
         old, old_operations = results.read(self.store, old_results)
         today = str(request.today)
         last = max((day for day in read if day <= today), default=today)
         always = {ALL_REQUESTS, *request.kept_events}
         computed, combined = limited(old, computed, last, always)
-        totals = results.merged(old, computed, changed, unread)
+        totals = results.merged(old, computed, changed)
         with_records = {day for day, _ in totals}
-        by_date = {**old_operations, **{d: o for d, o in operations.items() if d not in unread}}
-        operations = {d: o for d, o in sorted(by_date.items()) if d in with_records}
+        by_date = sorted({**old_operations, **operations}.items())
+        operations = {d: o for d, o in by_date if d in with_records}
         inputs = TrendInputs(
             new.shape,
             read,
             request.today,
             request.controls,
             request.holidays,
-            unread,
+            formats,
             request.trust_weights,
             operations,
         )
@@ -220,12 +226,9 @@ class _Run:
             names = names_in(self.source, self._files(), lacking)
             raise JobError(f"{lacking}: no record has it; {names}")
         trends = trends_of(totals, inputs)
-        lost_files = describe_unreadable(lost, self.engine.name) if lost else ""
+        lost_files = describe_unreadable(lost) if lost else ""
         warning = "; ".join(filter(None, [lost_files, kept]))
-        unreadable_dates = {day: sorted(entry.read.records) for day, entry in lost.items()}
-        report = {"unreadable": unreadable_dates, "warning": warning}
-        files = {**results.files_of(totals, operations, trends, report), **self.report(trends)}
-        files |= parquet.files_of(totals, files[results.TRENDS], new)
+        files = {**results.files_of(totals, operations, trends, new), **self.report(trends)}
         for name, content in files.items():
             self.store.write(f"results/{new.results}/{name}", content)
         notes = [describe_combined(kind, count) for kind, count in sorted(combined.items())]
@@ -245,13 +248,38 @@ def missing_option(totals: Totals, shape: Shape) -> str:
     return ""
 
 
-def _formats(entries: Mapping[str, Entry]) -> dict[str, str]:
-    """Returns the event dates that have records in any of the partials, with their formats."""
-    formats: dict[str, set[str]] = {}
-    for entry in entries.values():
-        for day in entry.read.records:
-            formats.setdefault(day, set()).add(entry.engine)
-    return {day: " ".join(sorted(names)) for day, names in formats.items()}
+def names_in(source: Source, files: Sequence[SourceFile], option: str) -> str:
+    """Returns which measurements or dimensions occur at the beginning of some files."""
+    records = list(_sampled(source, files))
+    if option.startswith(MEASUREMENT):
+        return there_are(name for record in records for name in record.measurements)
+    roles = [ROLE for record in records if record.role_name]
+    return there_are([*roles, *(name for record in records for name in record.properties)])
+
+
+def there_are(names: Iterable[str]) -> str:
+    """Returns the most frequent of the names as a clause."""
+    counts = Counter(names).most_common()
+    more = len(counts) - NAMES_MAX
+    shown = ", ".join(sorted(name for name, _ in counts[:NAMES_MAX]))
+    return (
+        f"there are {shown}{f' and {more} more' if more > 0 else ''}" if counts else "there is none"
+    )
+
+
+def _sampled(source: Source, files: Sequence[SourceFile]) -> Iterator[Record]:
+    for outcome in read_lines(_lines(source, files[:: -(-len(files) // SAMPLED_FILES)])):
+        if isinstance(outcome, Record) and outcome.kind is not RecordKind.METRIC:
+            yield outcome
+
+
+def _lines(source: Source, files: Sequence[SourceFile]) -> Iterator[bytes]:
+    if isinstance(source, ClusterFiles):
+        yield from (bytes(row.line) for row in source.lines(files).limit(SAMPLED_LINES).collect())
+        return
+    chunks = [Chunk(file, 0, min(file.size_bytes, HEAD_BYTES)) for file in files]
+    for _, piece in pieces_of_chunks(source, chunks):
+        yield from piece.split(b"\n") if isinstance(piece, bytes) else ()
 
 
 def dates_without_files(blob_dates: Collection[str], request: Request) -> set[str]:
@@ -273,11 +301,10 @@ def nothing_read(source: Source, files: Sequence[SourceFile], extracted: Extract
     return "\n".join(lines)
 
 
-def describe_unreadable(entries: Mapping[str, Entry], engine: str) -> str:
-    engines = ", ".join(sorted({entry.engine for entry in entries.values()}))
+def describe_unreadable(entries: Mapping[str, Entry]) -> str:
     return (
-        f"files of {spans(entries)}, because some or all of them are gone and {engine} cannot read"
-        f" partials of {engines}; the published totals of {spans(event_dates(entries))} stay"
+        f"files of {spans(entries)}, because some or all of them are gone and their partials are in"
+        f" another format; the published totals of {spans(event_dates(entries))} stay"
     )
 
 

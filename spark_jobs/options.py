@@ -11,8 +11,6 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from shared.sampling.series import Shape
 
-TABLE_PARTS = 3
-
 
 @dataclass(frozen=True, slots=True)
 class Options:
@@ -27,7 +25,6 @@ class Options:
     holidays: tuple[date, ...]
     tables: str
     profile: tuple[tuple[str, str], ...]
-    table: str | None
     no_pictures: bool
     replace: bool
     trust_weights: bool
@@ -91,8 +88,6 @@ def _parser() -> argparse.ArgumentParser:
         " (managed identity) or the name of a variable with a connection string")  # fmt: skip
     add("--profile", action="append", default=[], type=_pair, metavar="EVENT=RESOURCE",
         help="with --tables: an event's usual week as a scaled resource's profile")  # fmt: skip
-    add("--table", type=_table, metavar="CATALOG.SCHEMA.NAME", help="replace this table"
-        " of Spark's catalog by all trends")  # fmt: skip
     add("--no-pictures", action="store_true", help="do not draw pictures")
     add("--replace", action="store_true", help="also replace the figures of dates of which files"
         " have been deleted since they were published")  # fmt: skip
@@ -119,13 +114,6 @@ def _pair(text: str) -> tuple[str, str]:
     if not event or not resource:
         raise argparse.ArgumentTypeError(f"{text!r} is not EVENT=RESOURCE")
     return event, resource
-
-
-def _table(text: str) -> str:
-    parts = text.split(".")
-    if len(parts) != TABLE_PARTS or not all(part.strip() for part in parts) or "`" in text:
-        raise argparse.ArgumentTypeError(f"{text!r} is not CATALOG.SCHEMA.NAME")
-    return text
 
 
 def _zone(text: str) -> str:

@@ -9,7 +9,6 @@ import shlex
 import shutil
 import sys
 import tempfile
-import time
 import zipfile
 from collections.abc import Mapping
 from functools import cache
@@ -24,19 +23,13 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).parents[1]
 CODE = ("spark_jobs/**/*.py", "shared/__init__.py", "shared/sampling/**/*.py")
 LOGGING = f"-Dlog4j2.configurationFile={Path(__file__).with_name('log4j2.properties').as_uri()}"
-SMALL_JVM = f"{LOGGING} -XX:TieredStopAtLevel=1 -XX:InitialHeapSize=64m"
-"""A local JVM only moves blocks, so optimizing its code takes more time than it saves."""
-SMALL_HEAP = "-XX:+UseSerialGC"
-"""The option for a simple garbage collector. The default collector, for large heaps, would keep
-more memory than it frees.
+SMALL_JVM = f"{LOGGING} -XX:TieredStopAtLevel=1 -XX:InitialHeapSize=64m -XX:+UseSerialGC"
+"""A local JVM only moves blocks, so optimizing its code takes more time than it saves. The default
+garbage collector, for large heaps, would keep more memory than it frees.
 """
-JAVA_VARIABLES = ("JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS")
 SUBMIT = "PYSPARK_SUBMIT_ARGS"
 OF_A_CLUSTER = {"spark.excludeOnFailure.enabled": "true"}
 """Otherwise Spark may give a task to the same broken executor four times, and the job fails."""
-SETTLE_SECONDS = 2.0
-SETTLINGS_MAX = 15
-"""The executors of a cluster have half a minute to register, as Spark itself allows by default."""
 MASTER = re.compile(r"(?:--master[ =]|spark\.master=)(\S+)")
 
 
@@ -75,7 +68,7 @@ def with_defaults(environment: Mapping[str, str]) -> str:
     """
     given = environment.get(SUBMIT) or "pyspark-shell"
     local = master_of(environment).startswith("local")
-    settings = _of_this_machine(environment) if local else OF_A_CLUSTER
+    settings = _of_this_machine() if local else OF_A_CLUSTER
     options = [f"--conf {shlex.quote(f'{name}={value}')}" for name, value in settings.items()]
     return " ".join([*options, given])
 
@@ -93,7 +86,7 @@ def master_of(environment: Mapping[str, str]) -> str:
     return master[1] if master else "local[*]"
 
 
-def _of_this_machine(environment: Mapping[str, str]) -> dict[str, str]:
+def _of_this_machine() -> dict[str, str]:
     return {
         "spark.app.name": "event_trends",
         "spark.master": "local[*]",
@@ -102,7 +95,7 @@ def _of_this_machine(environment: Mapping[str, str]) -> dict[str, str]:
         "spark.driver.memory": "2g",
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
-        "spark.driver.extraJavaOptions": java_options(environment),
+        "spark.driver.extraJavaOptions": SMALL_JVM,
         "spark.sql.shuffle.partitions": str(2 * (os.cpu_count() or 1)),
         "spark.sql.execution.arrow.maxBytesPerBatch": str(8 << 20),  # what a task gets at a time
         # A process keeps the memory of a batch for the next batch, because getting new pages takes
@@ -110,33 +103,6 @@ def _of_this_machine(environment: Mapping[str, str]) -> dict[str, str]:
         "spark.executorEnv.MALLOC_TRIM_THRESHOLD_": str(256 << 20),
         "spark.executorEnv.MALLOC_MMAP_THRESHOLD_": str(32 << 20),  # the largest that glibc accepts
     }
-
-
-def java_options(environment: Mapping[str, str]) -> str:
-    """If the environment names a garbage collector, the options do not: a JVM refuses two."""
-    named = any("GC" in environment.get(name, "") for name in JAVA_VARIABLES)
-    return SMALL_JVM if named else f"{SMALL_JVM} {SMALL_HEAP}"
-
-
-@cache
-def cores(spark: SparkSession) -> int:
-    """Returns the number of tasks that run at a time. The executors of a cluster register one after
-    another, so there it is the number that stops growing.
-    """
-    count = parts_of_a_range(spark)
-    is_local = str(spark.conf.get("spark.master", "")).startswith("local")
-    for _ in range(0 if is_local else SETTLINGS_MAX):
-        time.sleep(SETTLE_SECONDS)
-        before, count = count, parts_of_a_range(spark)
-        if count <= before:
-            break
-    return count
-
-
-def parts_of_a_range(spark: SparkSession) -> int:
-    """Returns the number of parts into which Spark divides a range: one for each known core."""
-    parts = spark.range(1 << 12).selectExpr("spark_partition_id() as part")
-    return 1 + int(parts.selectExpr("max(part)").collect()[0][0])
 
 
 @cache

@@ -54,7 +54,7 @@ def _nights(*, new_names: bool) -> tuple[list[Trend], float]:
         names = [f"{day if new_names else ''} {n}" for n in range(NAMES)]
         new = {(day, Series("event", name)): DaySums(Sums(9, weight_sum=9)) for name in names}
         placed, _ = limited(old, new, day, ())
-        old = merged(old, placed, {day}, ())
+        old = merged(old, placed, {day})
     dates = {str(FIRST + timedelta(days=n)): BlobDate() for n in range(DAYS)}
     inputs = TrendInputs(Shape(), dates, FIRST + timedelta(days=DAYS))
     trends = trends_of(old, inputs)

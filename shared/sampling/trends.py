@@ -415,7 +415,7 @@ def _warnings(
     if unreadable:
         warnings.append(
             "some records of this date cannot be read again, because their files are gone and their"
-            " partials are in another format: the published totals with the most records stay"
+            " partials are in another format: the published totals stay"
         )
     if sums.doubtful and not trusted:
         share = sums.doubtful / sums.records

@@ -47,24 +47,17 @@ ROW = "<tr><td>{}<td>{:,}<td>{}<td>{:,.0f}<td>{:,.0f}<td><b>{}</b> {}</tr>"
 
 
 def pictures(trends: Sequence[Trend]) -> Mapping[str, bytes]:
-    """Returns the files by name: for each series a PNG, and an HTML page that needs no other file.
-    If a series cannot be drawn, there is no PNG, and its page shows the reason.
+    """Returns the files by name: for each series an HTML page that needs no other file. If a series
+    cannot be drawn, its page shows the reason.
     """
     files = {}
     for days in series_to_draw(trends):
-        name = _file_name(days[0])
         try:
-            files[f"{name}.png"], picture = _drawn(days)
+            picture = _drawn(days)
         except (ValueError, OverflowError) as error:
             picture = f"<p>Cannot be drawn: {html.escape(str(error))}"
-        files[f"{name}.html"] = _page(days, picture)
+        files[_file_name(days[0])] = _page(days, picture)
     return files
-
-
-def undrawn_count(trends: Sequence[Trend]) -> int:
-    """Returns the number of series without a picture, because there are more than
-    ``SERIES_MAX``."""
-    return max(len({trend.series for trend in trends}) - SERIES_MAX, 0)
 
 
 def series_to_draw(trends: Sequence[Trend]) -> list[list[Trend]]:
@@ -90,11 +83,11 @@ def _file_name(trend: Trend) -> str:
     """Returns a readable name that differs between series."""
     digest = hashlib.blake2b(repr(trend.series).encode("utf-8", "replace"), digest_size=4)
     readable = re.sub(r"[^A-Za-z0-9._-]+", "-", trend.event).strip("-.")[:60] or "event"
-    return f"{readable}-{digest.hexdigest()}"
+    return f"{readable}-{digest.hexdigest()}.html"
 
 
-def _drawn(days: Sequence[Trend]) -> tuple[bytes, str]:
-    """Draws a series as PNG and SVG. Raises ValueError or OverflowError."""
+def _drawn(days: Sequence[Trend]) -> str:
+    """Draws a series as SVG. Raises ValueError or OverflowError."""
     from matplotlib import rc_context
     from matplotlib.figure import Figure
 
@@ -122,12 +115,11 @@ def _drawn(days: Sequence[Trend]) -> tuple[bytes, str]:
     below.set_ylim(0, 1.2 * (max(trend.sampling_rate or 0 for trend in days) or 100))
     below.set_ylabel("kept, %")
     figure.autofmt_xdate()
-    png, svg = io.BytesIO(), io.StringIO()
+    svg = io.StringIO()
     with warnings.catch_warnings(), rc_context({"svg.fonttype": "none"}):  # browsers have the fonts
         warnings.filterwarnings("ignore", "Glyph .* missing")
-        figure.savefig(png, format="png", dpi=110)
         figure.savefig(svg, format="svg")
-    return png.getvalue(), svg.getvalue()[svg.getvalue().index("<svg") :]
+    return svg.getvalue()[svg.getvalue().index("<svg") :]
 
 
 def _values(trend: Trend) -> tuple[float, ...]:

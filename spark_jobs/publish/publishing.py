@@ -20,6 +20,7 @@ import msgspec
 
 from shared.sampling.series import BlobDate, Shape
 from spark_jobs.errors import JobError, first_line
+from spark_jobs.publish.results import TABLES
 from spark_jobs.publish.stores import Store
 
 MANIFESTS = "manifests"
@@ -168,13 +169,15 @@ def discarded_on_failure(store: Store, run_id: str, results: str = "") -> Iterat
         raise
 
 
-def show_latest(store: Store, show: Callable[[str], None]) -> None:
-    """Calls ``show`` with the results of the latest version, and again if another run publishes
-    meanwhile. So of concurrent runs, the one that shows last shows the newest version.
+def show_latest(store: Store) -> None:
+    """Copies the tables of the latest version to ``latest``, each as a whole, and again if another
+    run publishes meanwhile. So of concurrent runs, the one that copies last copies the newest.
     """
     shown = 0
     while (version := _versions(store)[-1]) != shown:
-        show(_read(store, version).results)
+        folder = _read(store, version).results
+        for name in TABLES:
+            store.write(f"latest/{name}", store.read(f"results/{folder}/{name}"))
         shown = version
 
 

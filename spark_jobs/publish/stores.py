@@ -114,23 +114,19 @@ class LocalStore:
         return temporary
 
 
-@contextmanager
-def marker_beside(folder: str) -> Iterator[str]:
-    """A file by which tasks recognize the output folder, if it is one of a file system.
+def marker_beside(folder: str) -> str:
+    """Creates a file by which tasks recognize the output folder, if it is one of a file system. It
+    is deleted with the folders of old runs.
 
     On a machine that does not share that folder, Spark would write into another one of the same
     name, and report success.
     """
     if not folder.startswith(LOCAL):
-        yield ""
-        return
+        return ""
     marker = Path(f"{folder.removeprefix(LOCAL)}.started")
     marker.parent.mkdir(parents=True, exist_ok=True)
     marker.touch()
-    try:
-        yield str(marker)
-    finally:
-        marker.unlink(missing_ok=True)
+    return str(marker)
 
 
 def require(marker: str) -> None:

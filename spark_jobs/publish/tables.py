@@ -1,4 +1,4 @@
-"""Writes rows to Table Storage and to Spark's catalog."""
+"""Writes rows to Table Storage."""
 
 from __future__ import annotations
 
@@ -8,17 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 from shared.sampling.trend_rows import ALARMS, ALARMS_UNTIL, Trend, alarm_keys, trend_row
 from shared.sampling.verdict import LOST
-from spark_jobs.errors import JobError, first_line
+from spark_jobs.errors import JobError
 
 if TYPE_CHECKING:
     from azure.data.tables import TableServiceClient
-    from pyspark.sql import SparkSession
 
 TRENDS, SCALING = "Trends", "Scaling"
 BATCH_ROWS = 100
 """The most rows of one transaction. All its rows must belong to one partition."""
-OWN_COLUMNS = {"date", "event", "adjusted_count", "verdict"}
-"""Columns by which a table of trends is recognized, so that no other table is replaced."""
 
 Row = dict[str, Any]
 
@@ -82,20 +79,6 @@ def write(service: TableServiceClient, table: str, rows: Iterable[Row]) -> None:
             client.submit_transaction(
                 [("upsert", row, {"mode": UpdateMode.REPLACE}) for row in batch]
             )
-
-
-def replace_table(spark: SparkSession, name: str, file: str) -> None:
-    """Replaces a table of Spark's catalog by the trends of a Parquet file. Raises JobError."""
-    quoted = ".".join(f"`{part}`" for part in name.split("."))
-    try:
-        rows = spark.read.parquet(file)
-        exists = spark.catalog.tableExists(quoted)
-        if own := not exists or OWN_COLUMNS.issubset(spark.table(quoted).columns):
-            rows.write.mode("overwrite").option("overwriteSchema", "true").saveAsTable(quoted)
-    except Exception as error:  # PySpark has no common class for errors of the JVM
-        raise JobError(f"--table {name}: {first_line(error)}") from error
-    if not own:
-        raise JobError(f"--table {name}: is a table of something else; name another one")
 
 
 def _batches(rows: Iterable[Row]) -> Iterator[list[Row]]:

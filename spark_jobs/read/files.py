@@ -1,5 +1,4 @@
-"""Files of an export: their dates, as given by their paths, and their even distribution over
-tasks."""
+"""Files of an export: their dates, as given by their paths, and their distribution over tasks."""
 
 from __future__ import annotations
 
@@ -7,7 +6,6 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime
-from itertools import pairwise
 
 from shared.sampling import blob_paths
 from shared.sampling.series import UNDATED
@@ -16,11 +14,12 @@ ENDINGS = (".json", ".jsonl", ".blob", ".json.gz", ".jsonl.gz", ".blob.gz", ".gz
 """The endings of export files: PT1H.json of diagnostic settings, .blob of the classic export, and
 compressed files.
 """
-CHUNK_BYTES_MAX = 128 << 20
-CHUNK_BYTES_MIN = 8 << 20
+CHUNK_BYTES = 64 << 20
+"""What a task reads: so much that its start does not matter, and so little that all cores of a
+cluster have work, whatever their number.
+"""
 FILE_COST_BYTES = 128 << 10
 """Opening a file takes as long as reading this many bytes."""
-TASKS_PER_CORE = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,30 +108,21 @@ def bytes_by_date(files: Iterable[SourceFile]) -> Counter[str]:
     return sizes
 
 
-def spread(files: Sequence[SourceFile], cores: int) -> list[list[Chunk]]:
-    """Returns the chunks of each task. All tasks have about the same number of bytes.
+def spread(files: Sequence[SourceFile]) -> list[list[Chunk]]:
+    """Returns the chunks of each task, the largest task first.
 
-    1. All files together, in their order, are divided into equal parts, one for each task.
-    2. A file is cut at the borders of these parts. It is not cut near its own start or end, where
-       the remainder would be tiny. A compressed file cannot be cut.
-    3. Each chunk belongs to the part in which its middle lies. So neighboring chunks share a task,
-       and a task reads few dates. The tasks are returned in order of size, the largest first.
+    Files are cut into chunks of ``CHUNK_BYTES``, except compressed ones. Neighboring chunks share a
+    task of up to this size, so a task reads few dates.
     """
-    cost = sum(file.size_bytes + FILE_COST_BYTES for file in files)
-    size = min(max(cost // (cores * TASKS_PER_CORE), CHUNK_BYTES_MIN), CHUNK_BYTES_MAX)
-    count = max(round(cost / size), 1)
-    if count > cores:  # in the last round, too, all cores have work
-        count += -count % cores
-    tasks: list[list[Chunk]] = [[] for _ in range(count)]
-    begin = 0
+    tasks: list[list[Chunk]] = []
+    left_bytes = 0
     for file in files:
-        begin += FILE_COST_BYTES
-        end = begin + file.size_bytes
-        parts = range(begin * count // cost, end * count // cost + 1) if file.splittable else ()
-        edges = [cost * part // count - begin for part in parts]
-        cuts = [e for e in edges if FILE_COST_BYTES < e < file.size_bytes - FILE_COST_BYTES]
-        for start, stop in pairwise([0, *cuts, file.size_bytes]):
-            part = (begin + (start + stop) // 2) * count // cost
-            tasks[min(part, count - 1)].append(Chunk(file, start, stop))
-        begin = end
-    return sorted(filter(None, tasks), key=lambda task: -sum(chunk.cost_bytes for chunk in task))
+        step = CHUNK_BYTES if file.splittable else max(file.size_bytes, 1)
+        for start in range(0, max(file.size_bytes, 1), step):
+            chunk = Chunk(file, start, min(start + step, file.size_bytes))
+            if chunk.cost_bytes > left_bytes:
+                tasks.append([])
+                left_bytes = CHUNK_BYTES
+            tasks[-1].append(chunk)
+            left_bytes -= chunk.cost_bytes
+    return sorted(tasks, key=lambda task: -sum(chunk.cost_bytes for chunk in task))

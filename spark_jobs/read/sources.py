@@ -176,26 +176,14 @@ def _own(location: str) -> str:
     return location
 
 
-def read_controls(
-    location: str, spark: Callable[[], SparkSession], connection_string: str = ""
-) -> Controls:
-    """Reads a control series from a local file, a blob, or a file that only Spark can open. Raises
-    JobError."""
+def read_controls(location: str, connection_string: str = "") -> Controls:
+    """Reads a control series from a local file or a blob. Raises JobError."""
     try:
-        by_spark = scheme_of(location) not in (*OWN, *AZURE)
-        source = (
-            ClusterFiles(spark(), [location])
-            if by_spark
-            else files_of([location], connection_string)
-        )
+        source = files_of([location], connection_string)
         files = source.files()
         if len(files) != 1:
             raise JobError("is not one file; name one")
-        if isinstance(source, ClusterFiles):
-            content = b"\n".join(bytes(row.line) for row in source.lines(files).collect())
-        else:
-            content = source.read(files[0].path, 0, files[0].size_bytes)
-        return controls_of(content.decode())
+        return controls_of(source.read(files[0].path, 0, files[0].size_bytes).decode())
     except (JobError, BadControl, UnicodeDecodeError) as error:
         raise JobError(f"--control {location}: {error}") from error
 

@@ -13,13 +13,13 @@ import pyarrow as pa
 
 from shared.sampling.model import NOTICES
 from shared.sampling.series import Shape, Totals
+from spark_jobs.check import added_up
 from spark_jobs.engine import Engine
 from spark_jobs.job import Done, Request, run_job
 from spark_jobs.publish.stores import LocalStore
 from spark_jobs.read.files import Chunk, SourceFile
 from spark_jobs.read.lines import batches_of
 from spark_jobs.read.sources import Files, pieces_of_chunks
-from spark_jobs.sums.alone import added_up
 
 TODAY = date(2017, 7, 1)
 FOLDER = "insights-logs-appevents/resourceId=/SUBSCRIPTIONS/S/COMPONENTS/C"

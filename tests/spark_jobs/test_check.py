@@ -17,10 +17,10 @@ import pytest
 from shared.sampling.operations import LOGS
 from shared.sampling.series import Shape
 from spark_jobs import check
+from spark_jobs.check import added_up
 from spark_jobs.read.files import Chunk
 from spark_jobs.read.lines import batches_of
 from spark_jobs.read.sources import Files, pieces_of_chunks
-from spark_jobs.sums.alone import added_up
 from tests.spark_jobs.sdk_exports import FAMILIES, Family, write_export
 
 ROOT = Path(__file__).parents[2]

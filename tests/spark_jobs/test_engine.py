@@ -39,7 +39,8 @@ SHAPES = [
 @pytest.fixture(autouse=True)
 def tiny_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Splits lines, operations and copies between many tasks, and dates into many buckets."""
-    monkeypatch.setattr(files, "CHUNK_BYTES_MIN", 12_000)
+    monkeypatch.setattr(files, "CHUNK_BYTES", 20_000)
+    monkeypatch.setattr(files, "FILE_COST_BYTES", 1_000)
     monkeypatch.setattr(totals, "BUCKET_RECORDS", 1)
 
 
@@ -132,7 +133,7 @@ def test_tasks_without_spark_compute_what_the_oracle_computes(seed: int, tmp_pat
     shape = SHAPES[seed % len(SHAPES)]
     hostile_files(tmp_path, seed)
     source = Files([str(tmp_path)])
-    tasks = files.spread(source.files(), cores=2)
+    tasks = files.spread(source.files())
     assert len(tasks) > 5
     batches = [batch for task in tasks for batch in batches_of_task(source, task, shape)]
     found, quarantined = total_of(batches)
@@ -157,7 +158,6 @@ class Sent:
 def test_functions_of_tasks_need_no_module_of_the_driver(monkeypatch: pytest.MonkeyPatch) -> None:
     """They would start later and need more memory, and these modules do not work in an archive."""
     sent: Any = Sent()
-    monkeypatch.setattr(engine_module, "cores", lambda _: 2)
     Engine(sent).rows(Files(["in"]), [files.SourceFile("in/a.json", 9)], Shape(), "marker")
     totals.sums_by_part(sent, {"2017-05-15": 9}, 2, {})
     program = (

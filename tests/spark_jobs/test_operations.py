@@ -33,6 +33,7 @@ from shared.sampling.series import Series, Shape
 from shared.sampling.trend_rows import trend_of, trend_row
 from shared.sampling.trends import TrendInputs, untold_dates
 from shared.trends.nightly.trend_news import trend_notices
+from spark_jobs.check import Alone, added_up
 from spark_jobs.engine import Engine
 from spark_jobs.job import Request, run_job
 from spark_jobs.publish.pictures import pictures
@@ -43,7 +44,6 @@ from spark_jobs.read.files import SourceFile
 from spark_jobs.read.lines import batches_of
 from spark_jobs.read.sources import ClusterFiles, Files, Source
 from spark_jobs.sums import totals
-from spark_jobs.sums.alone import Alone, added_up
 from tests.spark_jobs.sdk_exports import FAMILIES, INSTANCES, write_export
 from tests.spark_jobs.telemetry import compute, event, pack, put
 

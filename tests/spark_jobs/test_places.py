@@ -59,7 +59,7 @@ def nights(found: Iterable[Totals]) -> Totals:
     totals: Totals = {}
     for new in found:
         placed, _ = limited(totals, new, max(day for day, _ in {**totals, **new}), ())
-        totals = merged(totals, placed, {day for day, _ in new}, ())
+        totals = merged(totals, placed, {day for day, _ in new})
     return totals
 
 

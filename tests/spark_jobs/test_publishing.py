@@ -200,10 +200,11 @@ def test_folders_of_a_killed_run_are_deleted_after_a_week_and_needed_ones_stay(
     counted, killed = "20170515T020000-a", "20170601T020000-b"
     compute(tmp_path, {"15": 1}, counted)
     (tmp_path / f"partials/{killed}/blob_date=2017-05-15").mkdir(parents=True)
+    (tmp_path / f"partials/{killed}.started").touch()
     compute(tmp_path, {"16": 1}, "20170607T020000-c")
     assert (tmp_path / "partials" / killed).exists()  # the run may still be working
     done = compute(tmp_path, {"17": 1}, "20170609T020000-d")
-    assert not (tmp_path / "partials" / killed).exists()
+    assert not list((tmp_path / "partials").glob(f"{killed}*"))
     assert (tmp_path / "partials" / counted).exists()
     assert counts(done.trends) == {15: 1, 16: 1, 17: 1}
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,8 +16,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from spark_jobs import event_trends
-from spark_jobs.errors import JobError
 from spark_jobs.publish import publishing
+from spark_jobs.publish.results import TABLES
 from spark_jobs.publish.stores import LocalStore
 from tests.spark_jobs.telemetry import event, put
 
@@ -82,26 +82,30 @@ def test_both_files_name_the_results_that_they_show(two_nights: Path) -> None:
         assert pq.read_schema(two_nights / "latest" / name).metadata[b"results"] == newest
 
 
+class Overtaken(LocalStore):
+    """Another run publishes while the first file is copied."""
+
+    def write(self, name: str, content: bytes) -> None:
+        super().write(name, content)
+        if name.startswith("latest/") and not self.names("manifests")[1:]:
+            publish_empty(self, 2)
+
+
+def publish_empty(store: LocalStore, version: int) -> None:
+    for name in TABLES:
+        store.write(f"results/run{version}/{name}", b"%d" % version)
+    manifest = b'{"version": %d, "results": "run%d"}' % (version, version)
+    store.write(f"manifests/{version:09d}.json", manifest)
+
+
 def test_a_run_that_is_overtaken_shows_the_results_of_the_newer_one(tmp_path: Path) -> None:
-    store, shown = LocalStore(tmp_path), list[str]()
-
-    def publish(version: int) -> None:
-        store.write(
-            f"manifests/{version:09d}.json",
-            b'{"version": %d, "results": "run%d"}' % (version, version),
-        )
-
-    def show(results: str) -> None:
-        if not shown:
-            publish(2)
-        shown.append(results)
-
-    publish(1)
-    publishing.show_latest(store, show)
-    assert shown == ["run1", "run2"]
+    store = Overtaken(tmp_path)
+    publish_empty(store, 1)
+    publishing.show_latest(store)
+    assert [store.read(f"latest/{name}") for name in TABLES] == [b"2", b"2"]
 
 
-def test_a_place_that_cannot_be_written_is_an_error_and_does_not_stop_the_others(
+def test_a_place_that_cannot_be_written_is_an_error_after_results_are_published(
     tmp_path: Path, two_nights: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "latest").write_text("a file")
@@ -110,39 +114,6 @@ def test_a_place_that_cannot_be_written_is_an_error_and_does_not_stop_the_others
     assert "latest" in message
     assert "the results themselves are published" in message
     assert (tmp_path / "manifests/000000001.json").exists()
-    done = list[str]()
-
-    def fail() -> None:
-        raise JobError("no")
-
-    with pytest.raises(JobError, match="no "):
-        event_trends._run_all([fail, lambda: done.append("next")])
-    assert done == ["next"]
-
-
-@pytest.fixture
-def schema(tmp_path: Path, each_spark: SparkSession) -> Iterator[str]:
-    each_spark.sql(f"CREATE SCHEMA nights LOCATION '{tmp_path / 'warehouse'}'")
-    yield "spark_catalog.nights"
-    each_spark.sql("DROP SCHEMA nights CASCADE")
-
-
-def test_a_table_of_the_catalog_is_replaced_each_night_and_no_table_of_others(
-    tmp_path: Path,
-    two_nights: Path,
-    schema: str,
-    each_spark: SparkSession,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    source = two_nights.parent / "in"
-    for _ in range(2):
-        assert run(tmp_path / "out", source, "--table", f"{schema}.trends") == 0
-    [row] = each_spark.sql(f"SELECT sum(records), min(date) FROM {schema}.trends").collect()
-    assert tuple(row) == (3, date(2017, 5, 15))
-    each_spark.sql(f"CREATE TABLE {schema}.orders USING parquet AS SELECT 1 AS id")
-    assert run(tmp_path / "out", source, "--table", f"{schema}.orders") == 1
-    assert "is a table of something else" in capsys.readouterr().err
-    assert each_spark.table(f"{schema}.orders").columns == ["id"]
 
 
 def test_the_script_runs_where_a_launcher_compiles_it_without_a_file_name(tmp_path: Path) -> None:
@@ -160,7 +131,7 @@ def test_the_script_runs_where_a_launcher_compiles_it_without_a_file_name(tmp_pa
         check=False,
     )
     assert (done.returncode, done.stderr) == (0, "")
-    assert "--table CATALOG.SCHEMA.NAME" in done.stdout
+    assert "--trust-weights" in done.stdout
 
 
 def test_hours_are_times_in_utc(two_nights: Path) -> None:

@@ -35,7 +35,8 @@ def tiny_chunks() -> Iterator[None]:
     """Splits lines, operations and copies between many tasks, and dates into many buckets: 151
     buckets, so that the 64 parts have several of them."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(files, "CHUNK_BYTES_MIN", 12_000)
+        patch.setattr(files, "CHUNK_BYTES", 20_000)
+        patch.setattr(files, "FILE_COST_BYTES", 1_000)
         patch.setattr(totals, "BUCKET_RECORDS", 1)
         yield
 
@@ -77,7 +78,7 @@ def expected_bytes(
     return found
 
 
-@pytest.mark.parametrize("chunk_bytes", [3_000, 1 << 20])
+@pytest.mark.parametrize("chunk_bytes", [8_000, 1 << 20])
 def test_other_partition_counts_give_the_same_bytes(
     chunk_bytes: int,
     expected_bytes: Published,
@@ -86,7 +87,7 @@ def test_other_partition_counts_give_the_same_bytes(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(files, "CHUNK_BYTES_MIN", chunk_bytes)
+    monkeypatch.setattr(files, "CHUNK_BYTES", chunk_bytes)
     monkeypatch.setattr("spark_jobs.engine.TASK_RECORDS", chunk_bytes // 300)
     compute(Engine(spark), data, tmp_path / "out", shape=SHAPE)
     assert published(tmp_path / "out") == expected_bytes
@@ -158,13 +159,14 @@ def test_three_killed_executors_give_the_same_bytes(
 
 @pytest.mark.parametrize("seed", range(3))
 def test_sums_without_spark_are_the_same_whatever_the_order_of_lines(
-    seed: int, tmp_path: Path
+    seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     hostile_files(tmp_path, seed)
     source, rng = Files([str(tmp_path)]), random.Random(seed)
     found = []
-    for cores in (1, 3, 8):
-        tasks = files.spread(source.files(), cores)
+    for chunk_bytes in (1 << 20, 20_000, 3_000):
+        monkeypatch.setattr(files, "CHUNK_BYTES", chunk_bytes)
+        tasks = files.spread(source.files())
         rng.shuffle(tasks)
         batches = [batch for task in tasks for batch in batches_of_task(source, task, SHAPE)]
         rng.shuffle(batches)

@@ -13,18 +13,7 @@ from pyspark.sql import SparkSession
 
 from spark_jobs import session
 from spark_jobs.errors import JobError
-from spark_jobs.session import SMALL_HEAP, cores, java_options, with_defaults
-
-
-@pytest.mark.parametrize("chosen", ["", "-XX:+UseG1GC"])
-def test_the_jvm_starts_with_the_collector_that_the_environment_names(chosen: str) -> None:
-    environment = {**os.environ, "JAVA_TOOL_OPTIONS": chosen, "JDK_JAVA_OPTIONS": ""}
-    command = ["java", *java_options(environment).split(), "-XX:+PrintCommandLineFlags", "-version"]
-    started = subprocess.run(
-        command, env=environment, capture_output=True, text=True, timeout=60, check=False
-    )
-    assert started.returncode == 0, started.stdout
-    assert (chosen or SMALL_HEAP) in started.stdout
+from spark_jobs.session import with_defaults
 
 
 def test_arguments_of_the_environment_override_the_defaults() -> None:
@@ -102,7 +91,6 @@ def test_the_session_of_these_tests_has_the_settings_of_the_environment(
     assert each_spark.conf.get("spark.master") == "local[2,2]"
     assert each_spark.conf.get("spark.sql.shuffle.partitions") == "1"
     assert each_spark.conf.get("spark.ui.enabled") == "false"
-    assert cores(each_spark) == 2
 
 
 def test_the_code_for_tasks_exists_as_long_as_the_job_and_no_longer(tmp_path: Path) -> None:
@@ -127,20 +115,3 @@ print(os.path.exists(session.path))
     )  # fmt: skip
     assert done.stdout == "True\n", done.stderr
     assert list(tmp_path.iterdir()) == []
-
-
-class Growing:
-    """Stands in for a session whose executors register while it is asked."""
-
-    def __init__(self, master: str) -> None:
-        self.conf = {"spark.master": master}
-        self.counts = [3, 6, 8, 8, 9]
-
-
-@pytest.mark.parametrize(("master", "count"), [("spark://host:7077", 8), ("local[3]", 3)])
-def test_the_cores_of_a_cluster_are_counted_until_they_stop_growing(
-    monkeypatch: pytest.MonkeyPatch, master: str, count: int
-) -> None:
-    monkeypatch.setattr(session, "SETTLE_SECONDS", 0)
-    monkeypatch.setattr(session, "parts_of_a_range", lambda spark: spark.counts.pop(0))
-    assert cores(Growing(master)) == count

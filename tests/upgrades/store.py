@@ -231,10 +231,10 @@ def _messages() -> dict[str, Any]:
 
 def _publish(output: LocalStore) -> None:
     def write_results(new: Manifest, _changed: set[str], _old: str) -> None:
-        for name, content in results.files_of(
-            values.TOTALS, values.OPERATIONS, [values.TREND], {}
-        ).items():
-            output.write(f"results/{new.results}/{name}", content)
+        of = values.TOTALS, values.OPERATIONS, [values.TREND], new
+        for name, content in results.files_of(*of).items():
+            if name not in results.TABLES:  # the job does not read them
+                output.write(f"results/{new.results}/{name}", content)
 
     manifest = values.MANIFEST
     publishing.publish(
