@@ -93,6 +93,9 @@ def describe(complaint: Complaint) -> str:
         case Reason.OTHER_TABLE:
             what = f"{count} record{plural} of the table {name} not read, because it has no events"
             return f"{what}, such as in {place}"
+        case Reason.UNKNOWN_COLUMN:
+            what = f"column {name} is not documented, so records that differ only in it count"
+            return f"{what} as copies; it is in {place}"
         case Reason.BAD_VALUE:
             what = f"{count} record{plural} counted without a value {told}"
         case _:

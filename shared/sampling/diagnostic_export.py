@@ -85,9 +85,27 @@ KEY_COLUMNS = (
     "Max",
     "ItemCount",
 )
-"""The documented columns of the tables in KINDS that an application sends, besides the time. Others
-are added on delivery, such as IKey and _ItemId.
-"""
+"""The documented columns of the tables in KINDS that an application sends, besides the time."""
+DELIVERY_COLUMNS = frozenset(
+    {
+        "IKey",
+        "MG",
+        "ManagementGroupName",
+        "PerformanceBucket",
+        "ResourceGUID",
+        "SourceSystem",
+        "TenantId",
+        "_BilledSize",
+        "_Internal_WorkspaceResourceId",
+        "_IsBillable",
+        "_ItemId",
+        "_ResourceId",
+        "_SubscriptionId",
+        "_TimeReceived",
+        "resourceId",
+    }
+)
+"""The documented columns that are added on delivery. They do not count for the key."""
 TIMES = ("time", "TimeGenerated")
 """The export of diagnostic settings has the first, a data export rule of a workspace the second."""
 TIME_ENDING = "0.Z"
@@ -142,6 +160,13 @@ def _key_of(columns: f.Fields) -> str:
     """A hash of 32 hexadecimal digits. The order of names is ignored."""
     canonical = json.dumps([columns], sort_keys=True, separators=(",", ":"))
     return hashlib.blake2b(canonical.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
+
+
+def unknown_columns(line: f.Fields) -> set[str]:
+    """The columns of a record that are not documented, for example because they are new."""
+    if line.get("Type") not in KINDS:
+        return set()
+    return set(line).difference(KEY_COLUMNS, DELIVERY_COLUMNS, TIMES, {"records", "TableName"})
 
 
 def time_of(line: f.Fields) -> tuple[str, datetime]:

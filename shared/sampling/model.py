@@ -111,11 +111,12 @@ class Reason(StrEnum):
     OTHER_NAME = "other_name"  # of a file that was not opened
     DAMAGED = "damaged"  # the rest of a compressed file
     OTHER_TABLE = "other_table"  # a table without events, such as AppPageViews
+    UNKNOWN_COLUMN = "unknown_column"  # the record counts; the column is not part of its key
     BAD_VALUE = "bad_value"  # the record counts, without the value of the measurement
     OPERATIONS = "operations"  # nothing is wrong: a sample of the operations that were read
 
 
-WITHOUT_LINE = frozenset({Reason.OTHER_TABLE, Reason.OPERATIONS})
+WITHOUT_LINE = frozenset({Reason.OTHER_TABLE, Reason.UNKNOWN_COLUMN, Reason.OPERATIONS})
 """The reasons that are only told: no line is written to quarantine."""
 NOTICES = WITHOUT_LINE | {Reason.BAD_VALUE}
 """The reasons for which nothing counts as quarantined."""

@@ -37,6 +37,7 @@ from shared.sampling.diagnostic_export import (
     TIME_ENDING,
     key_columns,
     time_of,
+    unknown_columns,
 )
 from shared.sampling.fields import NO_OPERATION, rate_percent
 from shared.sampling.model import Ignored, Quarantined, Reason, Record, RecordKind
@@ -78,6 +79,10 @@ TABLES = {kind: table for table, kind in KINDS.items()}
 LEADING = 8
 """The values of a group before those of the dimensions."""
 EMPTY: dict[str, Any] = {}
+LOOKED_AT = 20
+"""Undocumented columns are searched for in about so many plain lines of a piece."""
+COLUMNS_MAX = 100
+"""The most unknown columns that are named."""
 pc: Any = pyarrow.compute
 """Type checkers do not know its functions: they are generated."""
 
@@ -174,6 +179,8 @@ class _Reader:
     def __init__(self, shape: Shape) -> None:
         self._shape = shape
         self._zone = ZoneInfo(shape.time_zone)
+        self._unknown: dict[str, SourceFile] = {}
+        """Columns that are not documented, and the file in which each was found first."""
         self._series, self._senders = Numbered(), Numbered()
         self._samples = OperationSamples()
         self._days = Numbered()
@@ -205,6 +212,8 @@ class _Reader:
             operations.append(line.OperationId or "")
             values.append(_value(line, measurement) if measurement else 1.0)
             contents.append(_content(line, stamp))
+        for raw in raws[:: 1 + len(raws) // LOOKED_AT]:
+            self._note_columns(json.loads(raw), file)
         if raws:
             columns = self._times(stamps, file), _hashed(contents), operations, values
             others += [raws[number] for number in self._add(file, groups, numbers, *columns)]
@@ -214,8 +223,10 @@ class _Reader:
     def rows(self) -> Iterator[Row]:
         yield from self._bad
         for (file, table), count in self._other_tables.items():
-            told = {"reason": str(Reason.OTHER_TABLE), "field": table, "detail": "", "text": ""}
-            yield {"blob_date": file.blob_date, "file": file.path, **told, "records": count}
+            yield {**_notice(file, Reason.OTHER_TABLE, table, ""), "records": count}
+        for name, file in self._unknown.items():
+            detail = "is not a documented column"
+            yield _notice(file, Reason.UNKNOWN_COLUMN, sendable(name[:TEXT_MAX]), detail)
         if not self._records:
             return
         days, numbers = list(self._days), np.concatenate(self._of_days)
@@ -278,13 +289,19 @@ class _Reader:
             parts = parts_of(json.loads(raw.decode("utf-8-sig")))
             for part, outcome in zip(parts, outcomes, strict=True):
                 if isinstance(outcome, Record):
-                    self._check_value(part, outcome, file)
+                    self._note(part, outcome, file)
                     yield outcome, _plain_content(part)
 
-    def _check_value(self, part: Any, record: Record, file: SourceFile) -> None:
+    def _note(self, part: Any, record: Record, file: SourceFile) -> None:
+        """Notes the columns of a record that are unknown, and its value if it cannot be read."""
+        self._note_columns(part, file)
         if error := record.error_of(self._shape.measurement):
             told = str(error), json.dumps(part)[:TEXT_MAX], error.field
             self._add_bad(file, Quarantined(Reason.BAD_VALUE, *told))
+
+    def _note_columns(self, part: Any, file: SourceFile) -> None:
+        for name in sorted(unknown_columns(part)) if len(self._unknown) < COLUMNS_MAX else ():
+            self._unknown.setdefault(name, file)
 
     def _add_bad(self, file: SourceFile, line: Quarantined) -> None:
         names = ("reason", "field", "detail", "text")
@@ -439,3 +456,8 @@ def _hashed(texts: Sequence[str | bytes]) -> Any:
     array: Any = np.empty(len(texts), object)
     array[:] = texts
     return hash_array(array, categorize=False)  # pyright: ignore[reportCallIssue]
+
+
+def _notice(file: SourceFile, reason: Reason, field: str, detail: str) -> Row:
+    row = {"blob_date": file.blob_date, "file": file.path, "reason": str(reason)}
+    return {**row, "field": field, "detail": detail, "text": ""}

@@ -79,9 +79,9 @@ def test_copies_late_records_and_cut_lines_of_a_day_are_counted_correctly(
 def test_one_record_with_the_default_time_of_a_sender_does_not_end_the_run(
     engine: Engine, tmp_path: Path
 ) -> None:
-    """A damaged file is named, too."""
+    """A damaged file and a new column are named, too."""
     default = event("0001-01-01T00:00:00")
-    put(tmp_path / "in", "2017-05-15", [default, event("2017-05-15T09:00:00")])
+    put(tmp_path / "in", "2017-05-15", [default, event("2017-05-15T09:00:00", New=1)])
     packed = pack(put(tmp_path / "in", "2017-05-16", [event("2017-05-16T09:00:00")] * 200))
     packed.write_bytes(packed.read_bytes()[:-20])
     done = compute(engine, tmp_path / "in", tmp_path / "out")
@@ -89,7 +89,11 @@ def test_one_record_with_the_default_time_of_a_sender_does_not_end_the_run(
     assert (of(done, "2017-05-15").quarantined, of(done, "2017-05-15").complete) == (1, True)
     assert not of(done, "2017-05-16").complete
     told = {describe(complaint).split(",")[0] for complaint in done.complaints}
-    assert told >= {"1 line not read (bad_field", "1 file read only in part"}
+    assert told >= {
+        "1 line not read (bad_field",
+        "1 file read only in part",
+        "column New is not documented",
+    }
 
 
 def test_a_rerun_replaces_the_dates_that_it_read_and_a_late_record_changes_its_own_date(

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.sampling.diagnostic_export import KEY_COLUMNS
+from shared.sampling.diagnostic_export import DELIVERY_COLUMNS, KEY_COLUMNS
 from shared.sampling.model import NOTICES
 from shared.sampling.series import Shape
 from spark_jobs.read import lines
@@ -206,16 +206,25 @@ def test_records_that_differ_in_any_column_of_the_application_are_not_copies(col
         assert (sums.records, sums.duplicates) == (3, 3)
 
 
-@pytest.mark.parametrize(
-    "column", ["IKey", "TenantId", "_ItemId", "_ResourceId", "AddedTomorrow", "a b"]
-)
-def test_copies_may_differ_in_columns_that_an_application_does_not_send(column: str) -> None:
+@pytest.mark.parametrize("column", [*sorted(DELIVERY_COLUMNS), "AddedTomorrow", "_added", "a b"])
+def test_copies_may_differ_in_columns_that_were_added_on_delivery(column: str) -> None:
+    """A column that is not documented is named once."""
     some = [json.dumps({**GOOD, column: value}) for value in ("a", 2, [3], {"b": 4}, None)]
     some += [json.dumps(GOOD), json.dumps({"records": [{**GOOD, column: 5}]})]
     batches = read([*some, json.dumps({"Type": "AppExceptions", "ProblemId": "p"})])
     ((sums, _),) = total_of(batches)[0].values()
     assert (sums.records, sums.duplicates) == (1, len(some) - 1)
-    assert notices(batches) == [("other_table", "AppExceptions")]
+    unknown = [] if column in DELIVERY_COLUMNS else [("unknown_column", column)]
+    assert notices(batches) == [("other_table", "AppExceptions"), *unknown]
+
+
+def test_lines_with_very_many_unknown_columns_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lines, "LOOKED_AT", 1_000)
+    some = [json.dumps({**GOOD, "Id": str(n), f"new{n}": n}) for n in range(300)]
+    batches = read(some)
+    ((sums, _),) = total_of(batches)[0].values()
+    assert (sums.records, sums.duplicates) == (300, 0)
+    assert len(notices(batches)) == lines.COLUMNS_MAX
 
 
 def test_the_same_event_in_the_exports_of_both_rules_is_counted_once() -> None:
