@@ -174,6 +174,7 @@ async def test_only_the_failing_part_of_a_message_for_many_resources_becomes_poi
     ):
         with suppress(ResourceExistsError):
             await queue.create_queue()
+        await queue.clear_messages()
         app.scaling.store = store = MemoryStateStore(utc_now)
         app.scaling.control = MemoryCapacityControl(utc_now, {"plan-1": 2})
         for text in together([good, bad], 2):

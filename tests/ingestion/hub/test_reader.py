@@ -52,7 +52,8 @@ T = TypeVar("T")
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 LATER = NOON + timedelta(hours=20)
 READ_MAX = 4
-OLD, NEW = 3, 6
+OLD, NEW = 3, 8
+"""One read returns at most 2 * READ_MAX - 1 events: a part batch, and a whole one."""
 """Retention has removed events 0 to 2, where the clock can be moved. Events 3 to 8 remain."""
 
 
