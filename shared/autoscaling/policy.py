@@ -53,12 +53,14 @@ RATE_ERROR_MAX = 0.25
 
 class RateSource(StrEnum):
     SETTINGS = "settings"
+    DOUBTED = "doubted"
     COUNTED = "counted"
     BACKLOG = "backlog"
 
 
 RATE_SOURCES = {
     RateSource.SETTINGS: "given in settings",
+    RateSource.DOUBTED: "lower than given in settings, because that is in doubt",
     RateSource.COUNTED: "counted",
     RateSource.BACKLOG: "estimated from the backlog",
 }

@@ -80,7 +80,8 @@ def rate_estimate(fixed: Throughput, learned: Learned) -> RateEstimate | None:
     counted = counted_rate(learned.work)
     limited = counted is not None and counted.limited
     rate = planned_rate(claim) if claim and doubted else told
-    return RateEstimate(RateSource.SETTINGS, rate, rate, 0.0, limited=limited)
+    source = RateSource.DOUBTED if rate < 0.99 * told else RateSource.SETTINGS
+    return RateEstimate(source, rate, rate, 0.0, limited=limited)
 
 
 def contradiction(fixed: Throughput, learned: Learned, now: datetime) -> str:

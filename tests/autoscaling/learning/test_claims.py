@@ -78,7 +78,7 @@ def busy(count: int, finished: float, instances: float = 2) -> Iterator[Minute]:
         (40, 28, False, RateSource.COUNTED),
         (40, 90, False, RateSource.COUNTED),
         (40, 57, False, RateSource.SETTINGS),
-        (4, 28, False, RateSource.SETTINGS),  # not for long enough
+        (4, 28, False, RateSource.DOUBTED),  # not for long enough
         (40, 28, True, RateSource.SETTINGS),
     ],
 )
@@ -90,7 +90,9 @@ def test_a_setting_is_replaced_once_counts_contradict_it_for_long(
     assert estimate is not None
     assert estimate.source is source
     if source is RateSource.SETTINGS:
-        assert 42 < estimate.likely <= 60
+        assert estimate.likely == pytest.approx(60, rel=0.01)
+    elif source is RateSource.DOUBTED:
+        assert 42 < estimate.likely < 60
     else:
         assert estimate.likely == pytest.approx(finished)
 
@@ -116,7 +118,8 @@ def test_the_more_a_setting_is_doubted_the_lower_is_the_rate_to_plan_with() -> N
         claim = RateClaim(60, doubt, NOW, NOW if doubt > 5 else None)
         estimate = rate_estimate(fixed, Learned(claim=claim))
         assert estimate is not None
-        assert estimate.source is RateSource.SETTINGS
+        assert estimate.source is (RateSource.DOUBTED if doubt else RateSource.SETTINGS)
+        assert ("given in settings, because that is in doubt" in str(estimate)) is bool(doubt)
         lows.append(estimate.low)
     assert lows == sorted(lows, reverse=True)
     assert lows[0] == 60
