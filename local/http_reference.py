@@ -53,7 +53,7 @@ The field `estimate` of a resource has the rate per instance, in items a minute.
 
 | field | meaning |
 |---|---|
-| `source` | `settings`, `counted` or `backlog`: see [learning](learning.md) |
+| `source` | `settings`, `doubted`, `counted` or `backlog`: see [learning](learning.md) |
 | `likely`, `low` | the likely value, and the one that the default policy plans with |
 | `relative_error` | the standard error as a share of `likely`; 0 if the rate is given in settings |
 | `sure` | true if the throughput counts as known |
