@@ -11,6 +11,7 @@ from itertools import groupby
 from local.prove.script import AGE_LIMIT, MAXIMUM, MINIMUM, START_UP, Fault, Script, Step
 from shared.autoscaling.deciding.decide import EntryKind, LogEntry
 from shared.values.measurements import CAPACITY_METRIC
+from shared.values.text import listed
 
 NAMED_MAX = 5
 SINCE_FAULT = START_UP + 2
@@ -267,6 +268,4 @@ def _orders(seen: Seen) -> int:
 
 
 def _with(said: str, problems: Sequence[str]) -> str:
-    more = len(problems) - NAMED_MAX
-    named = "; ".join(problems[:NAMED_MAX]) + (f"; and {more} more" if more > 0 else "")
-    return f"{said}. Broken: {named}" if problems else said
+    return f"{said}. Broken: {listed(problems, NAMED_MAX, '; ')}" if problems else said

@@ -65,7 +65,7 @@ def _export(environ: Mapping[str, str]) -> None:
     for factories in (_azure_monitor, _otlp):
         try:
             for signal, make in factories(environ).items():
-                if environ.get(f"OTEL_{signal.upper()}_EXPORTER", "").strip().lower() != "none":
+                if _value(environ, f"OTEL_{signal.upper()}_EXPORTER").lower() != "none":
                     exporters[signal].append(make())
         except Exception as error:  # scaling must not depend on telemetry
             _log_failure(f"{type(error).__name__}: {one_line(error)}")
@@ -88,7 +88,7 @@ def _log_failure(text: str) -> None:
 
 def _azure_monitor(environ: Mapping[str, str]) -> Factories:
     """Without logs, because the Functions host sends the logs to Application Insights itself."""
-    connection_string = environ.get(AZURE, "").strip()
+    connection_string = _value(environ, AZURE)
     if not connection_string:
         return {}
     from azure.monitor.opentelemetry.exporter import (  # noqa: PLC0415  slow
@@ -97,11 +97,15 @@ def _azure_monitor(environ: Mapping[str, str]) -> Factories:
     )
 
     options: dict[str, Any] = {"connection_string": connection_string}
-    options |= _credential(environ.get(AUTHENTICATION, ""))
+    options |= _credential(_value(environ, AUTHENTICATION))
     return {
         METRICS: partial(AzureMonitorMetricExporter, **options),
         TRACES: partial(AzureMonitorTraceExporter, **options),
     }
+
+
+def _value(environ: Mapping[str, str], name: str) -> str:
+    return environ.get(name, "").strip()
 
 
 def _credential(authentication: str) -> dict[str, Any]:
@@ -116,7 +120,7 @@ def _credential(authentication: str) -> dict[str, Any]:
 
 
 def _otlp(environ: Mapping[str, str]) -> Factories:
-    endpoint = environ.get(ENDPOINT, "").strip()
+    endpoint = _value(environ, ENDPOINT)
     if not endpoint:
         return {}
     from opentelemetry.exporter.otlp.proto.http._log_exporter import (  # noqa: PLC0415  slow
@@ -167,7 +171,7 @@ def _providers(
     if exporters[METRICS]:
         yield _meter_provider(exporters[METRICS], resource)
     if exporters[TRACES]:
-        limited = environ.get(AZURE) and not environ.get(SAMPLER)
+        limited = _value(environ, AZURE) and not environ.get(SAMPLER)
         per_second = AZURE_TRACES_PER_SECOND if limited else None
         yield _tracer_provider(exporters[TRACES], resource, per_second)
     if exporters[LOGS]:

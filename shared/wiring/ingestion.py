@@ -142,10 +142,8 @@ class IngestionParts(Parts):
 
     async def check_hub(self) -> list[dict[str, Any]]:
         """Whether the hub and both consumer groups can be read, for ``validate --connect``."""
-        seconds, name = (
-            self._app.settings.source_timeout_seconds,
-            f"event hub {self.connection.hub}",
-        )
+        seconds = self._app.settings.source_timeout_seconds
+        name = f"event hub {self.connection.hub}"
         ids = list[str]()
 
         async def partitions() -> str:
@@ -307,13 +305,13 @@ class IngestionParts(Parts):
     @property
     def deployment(self) -> str:
         """Identifies what the breaker protects, and the store that holds its state."""
-        hub, database = self.connection, urlsplit(self.settings.database_url)
+        database = urlsplit(self.settings.database_url)
         store = f"{database.hostname}{database.path}"
         if not self.settings.database_url:
             storage = self._app.storage
             host = urlsplit(storage.table_url).hostname or ""
             store = account_of(storage) or host.partition(".")[0]
-        return deployment_of(hub.namespace, hub.hub, self.settings.consumer_group, store)
+        return deployment_of(*self.group, store)
 
 
 def subscriptions_of(resources: Iterable[Resource]) -> MetricSubscriptions:

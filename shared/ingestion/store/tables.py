@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from functools import cache
 from typing import Any, get_args
 from urllib.parse import unquote
@@ -18,7 +18,6 @@ from azure.core.exceptions import AzureError, HttpResponseError
 from shared.azure.refusals import TEXT_LENGTH_MAX
 from shared.azure.transport import server_time
 from shared.ingestion.errors import AccountingBroken, RowChanged, RowRefused, StoreUnavailable
-from shared.ingestion.model import LONG_AGO
 from shared.ingestion.store.newest import newest_keys
 from shared.ingestion.store.rows import (
     CHECKPOINT,
@@ -42,6 +41,7 @@ from shared.storage import tables as t
 from shared.storage.table_requests import Row as TableRow
 from shared.storage.table_requests import RowOperation, put_operation, whole
 from shared.values.redaction import redacting
+from shared.values.row_values import microseconds
 from shared.values.text import one_line
 
 TABLE_NAMES = {"owner": "Ownership", "state": "Breaker", "tally": "Breaker"}
@@ -59,7 +59,7 @@ KEY_ONLY = (EFFECT, OUTBOX)
 """The kinds whose key is in the RowKey only."""
 IN_KEYS: Mapping[str, Callable[[Any], str]] = {
     "position": "{:04d}".format,
-    "at": lambda at: _number((at - LONG_AGO) // timedelta(microseconds=1)),
+    "at": lambda at: _number(microseconds(at)),
     "bucket_start": lambda at: f"{at.astimezone(UTC):%Y-%m-%dT%H:%M:%S}",
     "instance": t.key,
 }

@@ -50,19 +50,13 @@ def next_run(
         return submitted_again(latest, now, policy) if is_silent else None
     if demand is None or open_runs >= policy.parallel:
         return None
-    attempt = _attempt(latest, demand)
+    run = started(dataset, demand, latest, "", now, policy)
     has_succeeded = latest is not None and latest.state is RunState.SUCCEEDED
-    if attempt > policy.attempts or (attempt > 1 and has_succeeded):
+    if run.attempt > policy.attempts or (run.attempt > 1 and has_succeeded):
         return None
     if latest and _lasts(latest.retry_at, latest, now):
         return None
-    token = new_token(demand.date, latest.number + 1 if latest else 1)
-    return started(dataset, demand, latest, token, now, policy)
-
-
-def _attempt(latest: Run | None, demand: Demand) -> int:
-    """The number of the next run among those for the same data."""
-    return latest.attempt + 1 if latest and latest.data_until >= demand.data_until else 1
+    return replace(run, token=new_token(run.date, run.number))
 
 
 def _lasts(end: datetime | None, run: Run, now: datetime) -> bool:
@@ -73,12 +67,14 @@ def _lasts(end: datetime | None, run: Run, now: datetime) -> bool:
 def started(
     dataset: str, demand: Demand, latest: Run | None, token: str, now: datetime, policy: RunPolicy
 ) -> Run:
-    """A new run. The caller inserts it before submitting it."""
+    """A new run. The caller inserts it before submitting it. Its ``attempt`` counts the runs for
+    the same data."""
+    is_same = latest is not None and latest.data_until >= demand.data_until
     return Run(
         dataset=dataset,
         date=demand.date,
         number=latest.number + 1 if latest else 1,
-        attempt=_attempt(latest, demand),
+        attempt=latest.attempt + 1 if latest and is_same else 1,
         token=token,
         data_until=demand.data_until,
         state=RunState.SUBMITTING,

@@ -77,9 +77,9 @@ class RunManager:
         if run is not None:
             return await self._submit(await self.store.write(run), ledger)
         latest = day.latest
-        if latest is None or latest.state.ended or latest.state is RunState.SUBMITTING:
-            return None
-        return await self._check(latest, ledger)
+        if latest and _open(latest) and latest.state is not RunState.SUBMITTING:
+            return await self._check(latest, ledger)
+        return None
 
     async def _submit(self, run: Run, ledger: Ledger) -> Run:
         """Submit a stored run. If this instance dies, another submits it after its lease."""
