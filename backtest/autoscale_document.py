@@ -135,9 +135,10 @@ def _chosen(
 ) -> Mapping[str, Any]:
     if not candidates:
         raise BacktestError(_none(document))
-    ids = [{str(each.get(key)).lower() for key in ("name", "id")} for each in candidates]
     named = [
-        each for each, known in zip(candidates, ids, strict=True) if str(name).lower() in known
+        each
+        for each in candidates
+        if str(name).lower() in {str(each.get(key)).lower() for key in ("name", "id")}
     ]
     chosen = candidates if name is None else named
     if len(chosen) == 1:

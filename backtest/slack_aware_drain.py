@@ -18,8 +18,8 @@ from shared.autoscaling.policies.recommendations import (
     shown,
     stay,
 )
-from shared.autoscaling.policy import Observation, Policy, Recommendation
-from shared.values.bounds import Bounds, Name, Positive, Share, problems_of
+from shared.autoscaling.policy import Observation, OfMetric, Recommendation
+from shared.values.bounds import Bounds, Positive, Share, problems_of
 from shared.values.measurements import HISTORY_SECONDS_MAX, Evidence, MetricValue
 
 RULE = "slack_aware_drain"
@@ -47,7 +47,7 @@ Otherwise random variation of the arrivals might soon lead to a scale-out.
 
 
 @dataclass(frozen=True, slots=True)
-class SlackAwareDrain(Policy):
+class SlackAwareDrain(OfMetric):
     """Keeps the oldest item of a queue younger than the age limit, despite the start-up time.
 
     The policy projects the backlog to the end of the start-up time, and changes the capacity
@@ -91,7 +91,6 @@ class SlackAwareDrain(Policy):
     Little's law.
     """
 
-    metric: Name
     share: Share = 0.8
     calm_share: Share = 0.5
     slope_minutes: Annotated[float, Bounds(0, SLOPE_MINUTES_MAX, above=True)] = 3
@@ -101,10 +100,6 @@ class SlackAwareDrain(Policy):
     @property
     def tunable(self) -> Mapping[str, tuple[float, float]]:
         return {"share": (0.3, 1.0), "calm_share": (0.1, 1.0)}
-
-    @property
-    def metric_names(self) -> tuple[str, ...]:
-        return (self.metric,)
 
     @property
     def followed_metric(self) -> str:

@@ -18,8 +18,8 @@ from shared.autoscaling.policies.recommendations import (
     shown,
     stay,
 )
-from shared.autoscaling.policy import Observation, Policy, Recommendation
-from shared.values.bounds import Bounds, Name, Positive, is_number, problems_of
+from shared.autoscaling.policy import Observation, OfMetric, Recommendation
+from shared.values.bounds import Bounds, Positive, is_number, problems_of
 from shared.values.measurements import (
     HISTORY_SECONDS_MAX,
     Evidence,
@@ -34,7 +34,7 @@ AboveOne = Annotated[float, Bounds(1, above=True)]
 
 
 @dataclass(frozen=True, slots=True)
-class StablePanic(Policy):
+class StablePanic(OfMetric):
     """Follows the mean of a long window, and reacts to a short window while load rises suddenly.
 
     The long window is the stable window of ``stable_seconds``, and the short one is the panic
@@ -61,17 +61,12 @@ class StablePanic(Policy):
     Source: knative/serving, pkg/autoscaler/scaling/autoscaler.go.
     """
 
-    metric: Name
     target_per_instance: Positive
     stable_seconds: WindowSeconds = 360
     panic_seconds: WindowSeconds = 60
     panic_threshold: AboveOne = 2
     max_scale_up_rate: AboveOne = 1000
     max_scale_down_rate: AboveOne = 2
-
-    @property
-    def metric_names(self) -> tuple[str, ...]:
-        return (self.metric,)
 
     @property
     def history_seconds(self) -> float:

@@ -22,7 +22,7 @@ from shared.autoscaling.declaring import (
 )
 from shared.autoscaling.sources import NO_SOURCE, Source, Stated
 from shared.autoscaling.state import Desired
-from shared.values.bounds import Bounds, matching, problems_of
+from shared.values.bounds import Bounds, Name, matching, problems_of
 from shared.values.calls import error_text
 from shared.values.measurements import (
     HISTORY_SECONDS_MAX,
@@ -325,6 +325,17 @@ class Composite(Policy, Protocol):
     @property
     def history_seconds(self) -> float:
         return max([described(member).history_seconds for member in _asked(self)], default=0)
+
+
+@dataclass(frozen=True, slots=True)
+class OfMetric(Policy):
+    """A policy that reads one metric, that of its first field."""
+
+    metric: Name
+
+    @property
+    def metric_names(self) -> tuple[str, ...]:
+        return (self.metric,)
 
 
 def distinct(names: Iterable[Iterable[str] | None]) -> tuple[str, ...] | None:

@@ -67,6 +67,9 @@ class Metric:
     value: MetricValue
 
 
+HOURS_OF_A_WEEK = 168
+
+
 @dataclass(frozen=True, slots=True)
 class WeekProfile:
     """The expected load in items per minute, for each hour of the week from Monday 0:00 on, in

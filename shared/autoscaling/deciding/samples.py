@@ -67,10 +67,8 @@ def merge(
     accepted, stale, refused = list[Metric](), list[Metric](), list[tuple[Metric, BadMessage]]()
     for metric in metrics:
         name, value = metric.name, metric.value
-        try:
-            _check(metric, now)
-        except BadMessage as error:
-            refused.append((metric, error))
+        if wrong := _problem(metric, now):
+            refused.append((metric, BadMessage(wrong)))
             continue
         age_max, kept_max = kept_seconds(resource, name) if decides else (HISTORY_SECONDS_MAX,) * 2
         if value.time < now - span(age_max):
@@ -88,24 +86,26 @@ def merge(
     return Merged(new, tuple(accepted), duplicates, tuple(stale), tuple(refused))
 
 
-def _check(metric: Metric, now: datetime) -> None:
+def _problem(metric: Metric, now: datetime) -> str:
+    """Why the sample is invalid; empty if it is valid."""
     value, time = metric.value.value, metric.value.time
     if not 0 <= value <= MEASURE_MAX:
-        raise BadMessage(
+        return (
             f"metric {metric.name} of {metric.resource_name}: value {value} is not a number from 0 "
             f"to {MEASURE_MAX:g}; correct the sender"
         )
     if metric.name == CAPACITY_METRIC and not (value % 1 == 0 and 1 <= value <= CAPACITY_SANE_MAX):
-        raise BadMessage(
+        return (
             f"capacity of {metric.resource_name}: {value:g} is not a whole number of 1 to "
             f"{CAPACITY_SANE_MAX} instances; correct the sender"
         )
     if time > now and time > now + span(FUTURE_TOLERANCE_SECONDS):
-        raise BadMessage(
+        return (
             f"metric {metric.name} of {metric.resource_name}: time {time.isoformat()} lies more "
             f"than {FUTURE_TOLERANCE_SECONDS} s in the future (now {now.isoformat()}); "
             "correct the sender's clock"
         )
+    return ""
 
 
 def _sorted_in(samples: Samples, value: MetricValue) -> Samples | None:

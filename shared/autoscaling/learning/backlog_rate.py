@@ -236,8 +236,9 @@ def _regressed(
     if claim is not None:
         ratio = _log_ratio(y - claim.told * x, y - LOWER * claim.told * x, noise)
         against += ratio * (TEMPER if claim.refuted_at else 1.0)
-    learned = replace(trend, information=information, weighted_rate=weighted)
-    return replace(learned, variance=variance, against=against)
+    return replace(
+        trend, information=information, weighted_rate=weighted, variance=variance, against=against
+    )
 
 
 def _log_ratio(residual: float, other: float, noise: float) -> float:

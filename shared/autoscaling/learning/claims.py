@@ -69,5 +69,6 @@ def _with_doubt(claim: RateClaim, step: float, helps: bool, now: datetime) -> Ra
 def undoubted(trend: BacklogTrend, told: float) -> BacklogTrend:
     """The trend whose regression holds nothing but the setting."""
     information = TOLD_INFORMATION / (told * told)
-    trend = replace(trend, information=information, weighted_rate=information * told)
-    return replace(trend, drained=0.0, against=0.0)
+    return replace(
+        trend, information=information, weighted_rate=information * told, drained=0.0, against=0.0
+    )

@@ -21,13 +21,13 @@ from shared.autoscaling.policies.recommendations import (
     shown,
     stay,
 )
-from shared.autoscaling.policy import Observation, Policy, Recommendation
+from shared.autoscaling.policy import Observation, OfMetric, Policy, Recommendation
 from shared.values.bounds import Bounds, Name, Positive, Share
 from shared.values.measurements import Evidence
 
 
 @dataclass(frozen=True, slots=True)
-class ValuePerInstance(Policy):
+class ValuePerInstance(OfMetric):
     """Recommends enough instances that each has at most a target share of a total value.
 
     These are ⌈v / ``target_per_instance``⌉ instances, with v as the ``statistic`` of the metric's
@@ -37,13 +37,8 @@ class ValuePerInstance(Policy):
     Source: KEDA, ``metricType: AverageValue``.
     """
 
-    metric: Name
     target_per_instance: Positive
     statistic: Statistic = "mean"
-
-    @property
-    def metric_names(self) -> tuple[str, ...]:
-        return (self.metric,)
 
     @property
     def tunable(self) -> Mapping[str, tuple[float, float]]:
@@ -70,7 +65,7 @@ class ValuePerInstance(Policy):
 
 
 @dataclass(frozen=True, slots=True)
-class BacklogTarget(Policy):
+class BacklogTarget(OfMetric):
     """Recommends the instances that are needed to finish the backlog within a given time.
 
     These are n = ⌈q / (μ·W)⌉ instances, with the backlog q, in items (the ``statistic`` of the
@@ -82,7 +77,6 @@ class BacklogTarget(Policy):
     acceptable backlog per instance.
     """
 
-    metric: Name
     drain_minutes: Positive | None = None
     share: Share = 0.8
     rate_per_instance_minute: Positive | None = None
@@ -91,10 +85,6 @@ class BacklogTarget(Policy):
     @property
     def tunable(self) -> Mapping[str, tuple[float, float]]:
         return {"share": (0.1, 1.0)}
-
-    @property
-    def metric_names(self) -> tuple[str, ...]:
-        return (self.metric,)
 
     @property
     def backlog_metric(self) -> str:

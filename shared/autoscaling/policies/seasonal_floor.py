@@ -18,9 +18,8 @@ from shared.autoscaling.policies.recommendations import (
 )
 from shared.autoscaling.policy import Composite, Observation, PolicyFunction, Recommendation, ask
 from shared.values.bounds import Bounds, Positive, problems_of
-from shared.values.measurements import EvidenceValue, WeekProfile
+from shared.values.measurements import HOURS_OF_A_WEEK, EvidenceValue, WeekProfile
 
-HOURS_OF_A_WEEK = 168
 LEAD_MINUTES_MAX = 1440
 """The policy looks ahead by at most one day."""
 
@@ -96,13 +95,11 @@ class SeasonalFloor(Composite):
         steps = [*range(0, ceil(lead), 60), lead]
         times = [(seen.now + timedelta(minutes=step)).astimezone(zone) for step in steps]
         hours = [time.weekday() * 24 + time.hour for time in times]
-        known = [
-            (load, -at, hour) for at, hour in enumerate(hours) if (load := loads[hour]) is not None
-        ]
+        known = [hour for hour in hours if loads[hour] is not None]
         if not known:
             return None, None
-        load, _, hour = max(known)
-        return load, profile.weeks[hour] if profile.weeks else None
+        hour = max(known, key=lambda each: loads[each] or 0.0)
+        return loads[hour], profile.weeks[hour] if profile.weeks else None
 
 
 def _without(recommended: Recommendation, cause: str) -> Recommendation:

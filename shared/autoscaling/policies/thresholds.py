@@ -13,7 +13,7 @@ from typing import Annotated, Literal
 
 from shared.autoscaling.policies.checks import each_of
 from shared.autoscaling.policies.recommendations import HOLDING, covered_seconds, instances_text
-from shared.autoscaling.policy import Observation, Policy, Recommendation
+from shared.autoscaling.policy import Observation, OfMetric, Policy, Recommendation
 from shared.values.bounds import (
     AtLeastOne,
     Bounds,
@@ -30,7 +30,7 @@ from shared.values.text import quoted
 
 
 @dataclass(frozen=True, slots=True)
-class Threshold(Policy):
+class Threshold(OfMetric):
     """Scales out if the mean of a metric is high, and scales in if its maximum is low.
 
     If the window has at least ``minimum_samples`` samples, the policy recommends ``step_out`` more
@@ -39,16 +39,11 @@ class Threshold(Policy):
     called ``original``.
     """
 
-    metric: Name
     upper: Number
     lower: Number
     minimum_samples: AtLeastOne = 5
     step_out: AtLeastOne = 1
     step_in: AtLeastOne = 1
-
-    @property
-    def metric_names(self) -> tuple[str, ...]:
-        return (self.metric,)
 
     @property
     def tunable(self) -> Mapping[str, tuple[float, float]]:
@@ -102,7 +97,7 @@ Level = tuple[int, float, float]
 
 
 @dataclass(frozen=True, slots=True)
-class CapacityThresholds(Policy):
+class CapacityThresholds(OfMetric):
     """Works like Threshold, with thresholds that depend on the current capacity.
 
     Each of the ``levels`` is a tuple (from capacity, upper, lower). The last level that the current
@@ -111,15 +106,10 @@ class CapacityThresholds(Policy):
     maximum is below 40. With fewer, it never scales in, because no backlog is below 0.
     """
 
-    metric: Name
     levels: tuple[Level, ...]
     minimum_samples: AtLeastOne = 5
     step_out: AtLeastOne = 1
     step_in: AtLeastOne = 1
-
-    @property
-    def metric_names(self) -> tuple[str, ...]:
-        return (self.metric,)
 
     def problems(self) -> list[str]:
         """The invalid parameters, each with its value and bound."""

@@ -37,6 +37,7 @@ from shared.values.calls import error_text
 from shared.values.measurements import (
     CAPACITY_SANE_MAX,
     DISABLED,
+    HOURS_OF_A_WEEK,
     MEASURE_MAX,
     NO_SAMPLES,
     MetricValue,
@@ -59,7 +60,6 @@ from shared.values.row_values import (
 from shared.values.text import one_line, quoted
 
 STATE_START = DESIRED_ROW
-HOURS_OF_A_WEEK = 168
 T = TypeVar("T")
 
 
