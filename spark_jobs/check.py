@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from types import SimpleNamespace
+from typing import Any
 
 from spark_jobs.errors import JobError, exit_code, need_packages
 
@@ -48,6 +49,7 @@ ARRIVAL_DAYS = 1
 PACKED = 10
 """The size of a text beside that of its compressed file."""
 SHOWN_MAX, COMPLAINTS_MAX, NAMES_MAX = 40, 5, 10
+GROUP = ("blob_date", "event_date", "reason", "field")
 
 
 @dataclass(frozen=True)
@@ -73,8 +75,9 @@ def page_of(folder: str, today: date) -> Iterator[str]:
     chosen = _newest(files)
     pieces = pieces_of_chunks(source, [Chunk(file, 0, file.size_bytes) for file in chosen])
     found = added_up(chosen, batches_of(pieces, Shape()))
-    unread = unread_files([f for f in listed if not f.is_export and f.size_bytes])
-    others = [describe(each) for each in (*unread, *found.read.complaints[:COMPLAINTS_MAX])]
+    others = [
+        describe(each) for each in (*unread_files(listed), *found.read.complaints[:COMPLAINTS_MAX])
+    ]
     dates = sorted(found.operations)
     if not dates:
         told = "; ".join(others) or "all are empty"
@@ -98,7 +101,7 @@ def page_of(folder: str, today: date) -> Iterator[str]:
 def added_up(files: Sequence[SourceFile], batches: Iterable[pa.RecordBatch]) -> Alone:
     """Adds up what ``batches_of`` has read of the files, as the second Spark job does."""
     blocks, samples = list[pa.RecordBatch](), list[tuple[str, str, str]]()
-    groups = list[SimpleNamespace]()
+    lines, examples = Counter[tuple[Any, ...]](), dict[tuple[Any, ...], tuple[str, str]]()
     for batch in batches:
         good = batch.filter(batch.column("reason").is_null())
         blocks.append(good.select(["event_date", "names", "block"]))
@@ -106,8 +109,13 @@ def added_up(files: Sequence[SourceFile], batches: Iterable[pa.RecordBatch]) -> 
             if row["reason"] == Reason.OPERATIONS:
                 samples.append((row["event_date"], row["field"], row["text"]))
             else:
-                told = {"lines": row["records"] or 1, "example": (row["file"], row["detail"])}
-                groups.append(SimpleNamespace(**row, **told))
+                key, example = tuple(row[name] for name in GROUP), (row["file"], row["detail"])
+                lines[key] += row["records"] or 1
+                examples[key] = min(examples.get(key, example), example)
+    groups = [
+        SimpleNamespace(**dict(zip(GROUP, key, strict=True)), lines=count, example=examples[key])
+        for key, count in lines.items()
+    ]
     read = extracted(files, groups)
     weights = weights_of(samples)
     records = sum((Counter(each.records) for each in read.blob_dates.values()), Counter[str]())

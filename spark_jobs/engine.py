@@ -68,7 +68,8 @@ class Engine:
     def rows(
         self, source: Source, files: Sequence[SourceFile], shape: Shape, marker: str
     ) -> DataFrame:
-        """Returns rows of ``blocks.SCHEMA``. All tasks read about the same number of bytes.
+        """Returns rows of ``blocks.SCHEMA``. A task reads up to ``CHUNK_BYTES`` of
+        files, or one compressed file.
 
         A task fails if its machine has no file ``marker``; an empty name requires none.
         """

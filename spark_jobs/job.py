@@ -89,8 +89,7 @@ def run_job(
     base = publishing.latest(store, request.shape)
     listed = [file for file in source.files() if file.path != request.control_file]
     exports = [file for file in listed if file.is_export]
-    unread = [file for file in listed if not file.is_export and file.size_bytes]
-    this = _Run(source, store, engine, request, base, exports, unread, report)
+    this = _Run(source, store, engine, request, base, listed, exports, report)
     with publishing.discarded_on_failure(store, request.run_id):
         extracted = this.extract()
     done = this.publish(extracted)
@@ -105,10 +104,10 @@ class _Run:
     engine: Engine
     request: Request
     base: Manifest
+    listed: Sequence[SourceFile]
+    """All files of the source, of any date."""
     every: Sequence[SourceFile]
-    """All files of the source that are exports, of any date."""
-    unread: Sequence[SourceFile]
-    """Other files that are not empty, of any date."""
+    """Those that are exports."""
     report: Report
 
     def extract(self) -> Extracted:
@@ -124,7 +123,7 @@ class _Run:
                 raise
             remedy = "" if "errors.Job" in raised[0] else LACKS
             raise JobError(f"{raised[1] or raised[0]}{remedy}") from error
-        more = unread_files(chosen(self.unread, self.request.since, self.request.until))
+        more = unread_files(chosen(self.listed, self.request.since, self.request.until))
         counts = files_by_hour(files)
         blob_dates = {d: replace(r, files=counts[d]) for d, r in extracted.blob_dates.items()}
         extracted = replace(
@@ -146,7 +145,7 @@ class _Run:
         requested = dates_without_files((), self.request)
         known = bool(requested) and requested <= self._had_records
         if not self.every and not known:
-            others = [describe(each) for each in unread_files(self.unread)]
+            others = [describe(each) for each in unread_files(self.listed)]
             told = [f"--input {name}: holds no file such as PT1H.json, *.jsonl or *.gz", *others]
             raise JobError("; ".join(told))
         if not files and not known:

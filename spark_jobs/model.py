@@ -71,11 +71,13 @@ def _complaints(groups: Iterable[Any]) -> list[Complaint]:
     return sorted(complaints, key=lambda c: (-c.count, c.reason, c.field))[:COMPLAINTS_MAX]
 
 
-def unread_files(files: Sequence[SourceFile]) -> list[Complaint]:
-    if not files:
+def unread_files(files: Iterable[SourceFile]) -> list[Complaint]:
+    """Returns a complaint about the files that are not empty and are not read for their names."""
+    unread = [file for file in files if not file.is_export and file.size_bytes]
+    if not unread:
         return []
     detail = "only lines of JSON are read, in .json, .jsonl, .blob and .gz: rename or unpack them"
-    return [Complaint(Reason.OTHER_NAME, "", len(files), files[0].path, detail)]
+    return [Complaint(Reason.OTHER_NAME, "", len(unread), unread[0].path, detail)]
 
 
 def describe(complaint: Complaint) -> str:

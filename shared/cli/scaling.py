@@ -67,8 +67,8 @@ Author = Annotated[
 @command(commands, "status")
 async def show_status(app: App, resource: Name = "") -> Answer:
     """Show the current state of each resource."""
-    board = app.web.board
-    told = (board.store, board.at_maximum_minutes, board.price)
+    minutes = app.settings.notifications.at_maximum_minutes
+    told = (app.scaling.store, minutes, app.settings.price_per_instance_hour)
     return await status.read_all(_named(app, resource), *told), tables.status
 
 

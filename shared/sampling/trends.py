@@ -300,7 +300,7 @@ def _by_operations(
     wrong = {
         sdk: each
         for sdk, each in operations.weights.items()
-        if each.is_repaired and sdk.endswith(LOGS) == sampler_of("", series.kind).endswith(LOGS)
+        if each.is_repaired and sdk == sampler_of(sdk.removesuffix(LOGS), series.kind)
     }
     told = [
         f"item counts of {sdk.removesuffix(LOGS) or '(no SDKVersion)'} are {wrong[sdk].told(sdk)}"

@@ -345,9 +345,9 @@ async def past(board: Board, snapshot: Snapshot, query: HistoryHours) -> Past:
     end = min(query.before or snapshot.read_at, snapshot.read_at)
     name, since = snapshot.resource_name, end - timedelta(hours=query.hours)
     if query.hours <= DETAILED_HOURS:
-        entries = await board.store.log(name, status.SEARCHED_MAX, since, before=query.before)
+        entries = await board.store.log(name, status.READ_MAX, since, before=query.before)
         return Past(since, end, entries, course_of(entries))
-    part = (name, status.SEARCHED_MAX, since)
+    part = (name, status.READ_MAX, since)
     entries, (course, lost) = await asyncio.gather(
         board.store.log(*part, before=end, changes_only=True), board.store.course(name, since, end)
     )

@@ -76,8 +76,6 @@ UNDECIDED, IGNORED = -1, -2
 the table of the line contains no events."""
 EVENTS, TRACES, METRICS = "AppEvents", "AppTraces", "AppMetrics"
 TABLES = {kind: table for table, kind in KINDS.items()}
-LEADING = 8
-"""The values of a group before those of the dimensions."""
 EMPTY: dict[str, Any] = {}
 LOOKED_AT = 20
 """Undocumented columns are searched for in about so many plain lines of a piece."""
@@ -242,15 +240,15 @@ class _Reader:
         """Returns the numbers of the series and of the sender, the stated and the used weight, and
         whether that is trusted and exact.
         """
-        table, name, items, rate, *sender, weight = group[:LEADING]
+        table, name, items, rate, instance, sdk, version, weight, *dims = group
         if weight is None:
             rate = rate_percent({SAMPLE_RATE: rate}, SAMPLE_RATE)
-            weight = weigh(None if items is None else float(items), rate, sender[1] or "")
+            weight = weigh(None if items is None else float(items), rate, sdk or "")
         if table in KINDS and (name or table != EVENTS):
-            series = self._series[str(KINDS[table]), name or "", *group[LEADING:]]
+            series = self._series[str(KINDS[table]), name or "", *dims]
         else:
             series = IGNORED if table in OTHER_TABLES else UNDECIDED
-        number = self._senders[tuple(each or "" for each in sender)]
+        number = self._senders[instance or "", sdk or "", version or ""]
         return series, number, items or 1, weight.value, weight.trusted, weight.exact
 
     def _times(self, texts: Sequence[str], file: SourceFile) -> tuple[Any, Any, Any]:
@@ -431,9 +429,9 @@ def _group_of(line: Columns, dimensions: Sequence[str]) -> tuple[Any, ...]:
 def _group_of_record(record: Record, dimensions: Sequence[str]) -> tuple[Any, ...]:
     """Returns those of a record of the reference, which has its weight."""
     dims = [record.role_name if d == ROLE else record.properties.get(d, "") for d in dimensions]
-    name, *others = map(sendable, (record.name, *record.sender, *dims))
-    sender, dims = others[: len(record.sender)], others[len(record.sender) :]
-    return TABLES[record.kind], name, record.item_count, None, *sender, record.weight, *dims
+    name, *sender = map(sendable, (record.name, *record.sender))
+    weight = record.item_count, None, *sender, record.weight
+    return TABLES[record.kind], name, *weight, *map(sendable, dims)
 
 
 def _template(line: Columns, properties: Mapping[str, Text]) -> str:

@@ -93,7 +93,7 @@ def batches_of_task(
 
 def total_of(batches: Sequence[pa.RecordBatch]) -> tuple[Totals, int]:
     """Adds up what tasks have read. Returns totals, and the number of quarantined lines."""
-    dates = {row["blob_date"] for batch in batches for row in batch.to_pylist()}
+    dates = {day for batch in batches for day in batch.column("blob_date").to_pylist()}
     found = added_up([SourceFile(f"/{day}/PT1H.json", 0) for day in dates], batches)
     return found.totals, sum(
         each.count for each in found.read.complaints if each.reason not in NOTICES

@@ -22,7 +22,7 @@ from shared.autoscaling.ports import StateStore
 
 ENTRIES_MAX = 1000
 """The most entries of the decision log in one reply."""
-SEARCHED_MAX = 20_000
+READ_MAX = 20_000
 """The most entries that are read at a time."""
 AT_ONCE_MAX = 16
 """The most resources that are read at a time."""
@@ -73,10 +73,10 @@ async def read_decisions(
     text: str = "",
 ) -> list[DecisionEntry]:
     """The newest entries of the decision log, newest first. See ``StateStore.log``. With ``text``,
-    those of the newest SEARCHED_MAX that contain it.
+    those of the newest READ_MAX that contain it.
     """
     limit = min(limit, ENTRIES_MAX)
-    read = (resource.name, SEARCHED_MAX if text else limit, since)
+    read = (resource.name, READ_MAX if text else limit, since)
     entries = await store.log(*read, before=before, changes_only=changes_only)
     wanted = presenting.RowFilter(presenting.EVERY, text=text)
     found = (each for each in entries if wanted.fits(each, ()))
