@@ -103,8 +103,6 @@ def read_settings(options: argparse.Namespace, *, records: bool) -> None:
 
 def add_arena(parser: argparse.ArgumentParser) -> None:
     """Add the options that the replay and the tuner share."""
-    number, minutes = bounded(texts.number, 0), bounded(whole, 0, MINUTES_MAX)
-    instances = bounded(whole, 0, PLAN_CAPACITY_MAX)
     add = parser.add_argument
     add_reading(parser)
     add(
@@ -115,6 +113,38 @@ def add_arena(parser: argparse.ArgumentParser) -> None:
     )
     add("--rules", type=Path, default=Path("scaling_rules.py"), help="default: %(default)s")
     add("--resource", metavar="NAME", help="the resource, if the rules declare several")
+    _add_model(parser)
+    add(
+        "--learn",
+        action="store_true",
+        help="do not tell the rules the instance rate and the start-up time, as in production "
+        "where they are not set",
+    )
+    add(
+        "--learn-finished",
+        action="store_true",
+        help="like --learn, with a metric of finished items to learn from, declared or not; if it "
+        "is not declared, its values are one to four minutes late",
+    )
+    add(
+        "--backlog-metric",
+        metavar="NAME",
+        help="the only metric that sees the backlog (default: every one that counts waiting items)",
+    )
+    add(
+        "--superseding",
+        choices=("keep", "restart"),
+        default="keep",
+        help="what a new order does to instances that are starting (default: %(default)s)",
+    )
+    _add_world(parser)
+
+
+def _add_model(parser: argparse.ArgumentParser) -> None:
+    """Add the options that say what instances do, and what they and late work cost."""
+    number, minutes = bounded(texts.number, 0), bounded(whole, 0, MINUTES_MAX)
+    instances = bounded(whole, 0, PLAN_CAPACITY_MAX)
+    add = parser.add_argument
     add(
         "--instance-rate",
         type=number,
@@ -152,30 +182,6 @@ def add_arena(parser: argparse.ArgumentParser) -> None:
     )
     add("--min-instances", type=instances, default=1, metavar="N", help="default: %(default)s")
     add("--max-instances", type=instances, default=20, metavar="N", help="default: %(default)s")
-    add(
-        "--learn",
-        action="store_true",
-        help="do not tell the rules the instance rate and the start-up time, as in production "
-        "where they are not set",
-    )
-    add(
-        "--learn-finished",
-        action="store_true",
-        help="like --learn, with a metric of finished items to learn from, declared or not; if it "
-        "is not declared, its values are one to four minutes late",
-    )
-    add(
-        "--backlog-metric",
-        metavar="NAME",
-        help="the only metric that sees the backlog (default: every one that counts waiting items)",
-    )
-    add(
-        "--superseding",
-        choices=("keep", "restart"),
-        default="keep",
-        help="what a new order does to instances that are starting (default: %(default)s)",
-    )
-    _add_world(parser)
 
 
 def _add_world(parser: argparse.ArgumentParser) -> None:

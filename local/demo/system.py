@@ -226,11 +226,7 @@ async def local_system(  # noqa: PLR0913  a parameter is an option
         settings = {**_settings(rate, azurite, bus, arm, first_hour), **of_night, **other_settings}
         stack.enter_context(running_settings_file(settings, settings_file))
         host = _host(settings, settings_file.parent / KEYS_FILE) if with_host else None
-        if host is not None:
-            await stack.enter_async_context(stopped_with(partial(_host_ended, host)))
-            await stack.enter_async_context(hosted_app(host))
-        else:
-            stack.enter_context(local_settings_file(settings))
+        await stack.enter_async_context(_hosted(host, settings))
         store = TableStateStore(StorageConnection("Storage", azurite.connection_string))
         stack.push_async_callback(store.close)
         queues = QueueServiceClient.from_connection_string(azurite.connection_string)
@@ -253,6 +249,17 @@ async def local_system(  # noqa: PLR0913  a parameter is an option
             night,
             first_hour,
         )
+
+
+@asynccontextmanager
+async def _hosted(host: FunctionsHost | None, settings: Mapping[str, str]) -> AsyncIterator[None]:
+    """Run the app in the host; without one, let ``func start`` find its settings."""
+    if host is None:
+        with local_settings_file(settings):
+            yield
+        return
+    async with stopped_with(partial(_host_ended, host)), hosted_app(host):
+        yield
 
 
 def shrunk_host_json() -> HostConfig:
