@@ -94,7 +94,7 @@ class BatchSender:
 
     async def _send(self, encoded: Encoded, order: Order, on_progress: OnProgress) -> Result:
         state = begin(encoded, await self._known_limits(), order)
-        while state.chunks:
+        while state.planned:
             state = await self._step(state)
             on_progress(state.progress)
         return state.result

@@ -6,8 +6,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from datetime import timedelta
 
-from shared.messaging.model import Batch, BatchLimits, Chunk, Progress
-from shared.messaging.packing import Encoded, halves, pack, too_large
+from shared.messaging.model import Batch, BatchLimits, EncodedMessage, Progress
+from shared.messaging.packing import Encoded, halves, pack
 from shared.values.messages import Message, Order, Refusal, Result
 
 SHRINK = 0.95
@@ -77,19 +77,19 @@ class RetryBudget:
 
 @dataclass(frozen=True, slots=True)
 class SendState:
-    """The state of one call. The next batch to send is the first of ``chunks``."""
+    """The state of one call. The next batch to send is the first of ``planned``."""
 
     encoded: Encoded
     order: Order
     limits: BatchLimits
-    chunks: tuple[Chunk, ...]
+    planned: tuple[Batch, ...]
     sent: int = 0
     batches: int = 0
     bytes: int = 0
     retries: int = 0
     resent_unknown: int = 0
     unknown: frozenset[int] = frozenset()
-    """The positions of the messages that may have arrived."""
+    """The places of the messages that may have arrived."""
     unknown_since: float = 0.0
     """When the first attempt whose outcome is unknown began."""
     refused: tuple[Refusal, ...] = ()
@@ -101,8 +101,7 @@ class SendState:
 
     @property
     def batch(self) -> Batch:
-        chunk = self.chunks[0]
-        return Batch([self.encoded[position] for position in chunk.positions], chunk.wire_bytes)
+        return self.planned[0]
 
     @property
     def progress(self) -> Progress:
@@ -116,25 +115,21 @@ class SendState:
     @property
     def unsent(self) -> list[Message]:
         """The messages that are not known to have arrived, in the order of sending."""
-        return [self.encoded[position].message for position in self.waiting]
+        return [each.message for each in self.waiting]
 
     @property
     def unknown_names(self) -> list[str]:
         named = [(place, self.encoded[place].message.message_id) for place in sorted(self.unknown)]
         return [f"#{place} ({name})" for place, name in named]
 
-    def refusal(self, position: int, reason: str) -> Refusal:
-        return Refusal(position, self.encoded[position].message.message_id, reason)
-
     @property
-    def waiting(self) -> list[int]:
-        return [position for chunk in self.chunks for position in chunk.positions]
+    def waiting(self) -> list[EncodedMessage]:
+        return [each for batch in self.planned for each in batch.encoded]
 
 
 def begin(encoded: Encoded, limits: BatchLimits, order: Order) -> SendState:
     """The plan for all messages that are not too large for the link; those are refused."""
-    everything = Chunk(range(len(encoded)), 0)
-    return _planned_again(SendState(encoded, order, limits, (everything,)), limits)
+    return _planned_again(SendState(encoded, order, limits, (Batch(encoded, 0),)), limits)
 
 
 def opened(state: SendState, link: BatchLimits) -> SendState:
@@ -148,9 +143,9 @@ def opened(state: SendState, link: BatchLimits) -> SendState:
 def advance(
     state: SendState, outcome: Outcome, budget: RetryBudget, began: float = 0.0
 ) -> SendState:
-    """The state after the first chunk's outcome. ``began`` is of a steady clock, in seconds."""
+    """The state after the first batch's outcome. ``began`` is of a steady clock, in seconds."""
     if not isinstance(outcome, Unreachable):
-        again = state.unknown.intersection(state.chunks[0].positions)
+        again = state.unknown.intersection(state.batch.places)
         state = replace(state, resent_unknown=state.resent_unknown + len(again))
     match outcome:
         case Accepted():
@@ -184,21 +179,21 @@ ATTEMPT_SECONDS_MAX = 20.0
 
 def window_passed(state: SendState, window: timedelta | None, now: float) -> bool:
     """Whether the next batch may have arrived but the queue has forgotten it by now."""
-    if window is None or state.unknown.isdisjoint(state.chunks[0].positions):
+    if window is None or state.unknown.isdisjoint(state.batch.places):
         return False
     seconds = window.total_seconds()
     return now - state.unknown_since >= seconds - min(ATTEMPT_SECONDS_MAX, seconds / 2)
 
 
 def _accepted(state: SendState) -> SendState:
-    chunk = state.chunks[0]
+    batch = state.batch
     return replace(
         state,
-        chunks=state.chunks[1:],
-        sent=state.sent + len(chunk.positions),
+        planned=state.planned[1:],
+        sent=state.sent + len(batch.encoded),
         batches=state.batches + 1,
-        bytes=state.bytes + chunk.wire_bytes,
-        unknown=state.unknown.difference(chunk.positions),
+        bytes=state.bytes + batch.wire_bytes,
+        unknown=state.unknown.difference(batch.places),
         refused_in_a_row=0,
         failures=0,
         pause_seconds=0.0,
@@ -219,23 +214,22 @@ def _unknown(state: SendState, budget: RetryBudget, reason: str, began: float) -
     failed = _failed(state, budget.pause(state.failures + 1), reason)
     return replace(
         failed,
-        unknown=state.unknown.union(state.chunks[0].positions),
+        unknown=state.unknown.union(state.batch.places),
         unknown_since=state.unknown_since if state.unknown else began,
     )
 
 
 def _refused(state: SendState, outcome: BatchRefused, budget: RetryBudget) -> SendState:
     """Divide the batch until the wrong message is alone, and leave that message out."""
-    chunk, *others = state.chunks
+    batch, *others = state.planned
     state = replace(state, failures=0, pause_seconds=0.0, must_open=True)
-    if len(chunk.positions) > 1:
-        parts = halves(chunk, state.encoded)
-        return replace(state, chunks=(*parts, *others), retries=state.retries + 1)
+    if len(batch.encoded) > 1:
+        return replace(state, planned=(*halves(batch), *others), retries=state.retries + 1)
     return replace(
         state,
-        chunks=tuple(others),
-        refused=(*state.refused, state.refusal(chunk.positions[0], outcome.reason)),
-        unknown=state.unknown.difference(chunk.positions),
+        planned=tuple(others),
+        refused=(*state.refused, _refusal(batch.encoded[0], outcome.reason)),
+        unknown=state.unknown.difference(batch.places),
         refused_in_a_row=state.refused_in_a_row + 1,
         last_failure=f"{budget.refusals_max} messages in a row were refused: {outcome.reason}",
     )
@@ -245,25 +239,30 @@ def _split(state: SendState) -> SendState:
     """Learn from the refusal, and divide the unsent messages again, in batches of 95 % of this one.
     A message that is refused alone may have caused earlier refusals, so the learned limit is
     forgotten."""
-    limits, chunk = state.limits, state.chunks[0]
+    limits, batch = state.limits, state.batch
     state = replace(state, retries=state.retries + 1, failures=0, pause_seconds=0.0)
-    if len(chunk.positions) == 1:
-        reason = f"{chunk.wire_bytes} bytes are more than the service accepts"
-        refused = state.refusal(chunk.positions[0], reason)
-        state = replace(state, chunks=state.chunks[1:], refused=(*state.refused, refused))
+    if len(batch.encoded) == 1:
+        reason = f"{batch.wire_bytes} bytes are more than the service accepts"
+        refused = (*state.refused, _refusal(batch.encoded[0], reason))
+        state = replace(state, planned=state.planned[1:], refused=refused)
         return _planned_again(state, replace(limits, learned_bytes=None))
-    learned_bytes = int(min(limits.batch_bytes, chunk.wire_bytes) * SHRINK)
+    learned_bytes = int(min(limits.batch_bytes, batch.wire_bytes) * SHRINK)
     return _planned_again(state, replace(limits, learned_bytes=learned_bytes))
 
 
 def _planned_again(state: SendState, limits: BatchLimits) -> SendState:
-    waiting, refused = state.waiting, list(state.refused)
-    if large := set(too_large(waiting, state.encoded, limits)):
-        waiting = [position for position in waiting if position not in large]
-        most = limits.single_bytes
-        for position in large:
-            size = state.encoded[position].size_bytes
-            reason = f"{size} bytes; the link accepts messages of at most {most} bytes"
-            refused.append(state.refusal(position, reason))
-    chunks = pack(waiting, state.encoded, limits, state.order)
-    return replace(state, limits=limits, chunks=tuple(chunks), refused=tuple(refused))
+    waiting, most = state.waiting, limits.single_bytes
+    refused = [
+        _refusal(
+            each, f"{each.size_bytes} bytes; the link accepts messages of at most {most} bytes"
+        )
+        for each in waiting
+        if each.size_bytes > most
+    ]
+    planned = pack([each for each in waiting if each.size_bytes <= most], limits, state.order)
+    every = (*state.refused, *refused)
+    return replace(state, limits=limits, planned=tuple(planned), refused=every)
+
+
+def _refusal(each: EncodedMessage, reason: str) -> Refusal:
+    return Refusal(each.place, each.message.message_id, reason)
