@@ -46,32 +46,25 @@ DENSE_MIN = 50
 """The operations with the lowest scores from which the least factor is computed."""
 
 
-class EdgeKind(StrEnum):
-    """What the ids of kept operations show."""
-
-    RATE = "one rate"
-    MIXTURE = "several rates, or none of this sampler"
-    TOO_FEW = "too few operations"
-
-
 @dataclass(frozen=True, slots=True)
 class Edge:
     """Where the values end, with a 95 % interval. ``exempt`` is the share of operations that were
     kept without regard to the edge."""
 
-    kind: EdgeKind
+    is_rate: bool
+    """False if the ids show several rates, or none of this sampler."""
     operations: int
-    value: float = math.nan
-    low: float = math.nan
-    high: float = math.nan
-    exempt: float = 0.0
+    value: float
+    low: float
+    high: float
+    exempt: float
 
     @property
     def reaches_one(self) -> bool:
-        """Whether this score dropped nothing. The largest of n even values is below 1 - 10 / n once
+        """Whether this rate dropped nothing. The largest of n even values is below 1 - 10 / n once
         in 20,000 times.
         """
-        return self.kind is EdgeKind.RATE and self.value * (1 + EDGE_GAIN / self.operations) >= 1
+        return self.value * (1 + EDGE_GAIN / self.operations) >= 1
 
 
 def edge_of(values: Sequence[float]) -> Edge:
@@ -81,8 +74,6 @@ def edge_of(values: Sequence[float]) -> Edge:
     The edge is the most likely one of the values themselves, at which half of them lie below.
     """
     count, ordered = len(values), np.sort(np.maximum(values, 1e-12))
-    if count < OPERATIONS_MIN:
-        return Edge(EdgeKind.TOO_FEW, count)
     limit = max(1.0, ordered[-1])
     belows = np.arange(count // 2, count)
     edges = ordered[belows - 1]
@@ -95,10 +86,10 @@ def edge_of(values: Sequence[float]) -> Edge:
     within = [top, *edges[gains > best - WITHIN_GAIN]] if len(after) else [top]
     exempt = min(len(after) / count / (1 - top / limit), 1.0) if len(after) else 0.0
     even = _is_even(ordered[:below] / top) and _is_even((after - top) / max(limit - top, 1e-12))
-    kind = EdgeKind.RATE if even and exempt <= EXEMPT_MAX else EdgeKind.MIXTURE
     unbiased = min(top * (1 + 1 / below), *after[:1], math.inf)
     high = max(within) * (1 + WITHIN_GAIN / below)
-    return Edge(kind, count, float(unbiased), float(min(within)), float(high), float(exempt))
+    figures = map(float, (unbiased, min(within), high, exempt))
+    return Edge(bool(even and exempt <= EXEMPT_MAX), count, *figures)
 
 
 def _log_likelihood(share: Any, edge: Any) -> Any:
@@ -228,13 +219,12 @@ def _drops(name: str, scores: Any) -> bool:
     they are denser away from 0, no sampler is the cause.
     """
     edge = edge_of(scores)
-    uneven = edge.kind is EdgeKind.MIXTURE and (name in HASHES or _falls(scores))
-    return uneven or (edge.kind is EdgeKind.RATE and not edge.reaches_one)
+    return not edge.reaches_one if edge.is_rate else name in HASHES or _falls(scores)
 
 
 def _seen(name: str, stated: float, values: Any) -> WeightsSeen:
     edge, count = edge_of(values), len(values)
-    if edge.kind is EdgeKind.RATE and edge.low <= 1:
+    if edge.is_rate and edge.low <= 1:
         if edge.reaches_one:
             return WeightsSeen(Weights.RIGHT, count, stated, name, 1.0, 1.0, 1.0)
         at = (edge.high, edge.value, edge.low)
