@@ -80,26 +80,25 @@ def unread_files(files: Iterable[SourceFile]) -> list[Complaint]:
     return [Complaint(Reason.OTHER_NAME, "", len(unread), unread[0].path, detail)]
 
 
+TOLD: Mapping[str, str] = {
+    Reason.OTHER_NAME: "{n} file{s} not read because of the name, such as {place}: {detail}",
+    Reason.OTHER_FORM: "{n} file{s} not read, such as {place}: {detail}",
+    Reason.DAMAGED: "{n} file{s} read only in part, such as {place}: {detail}",
+    Reason.OTHER_TABLE: (
+        "{n} record{s} of the table {name} not read, because it has no events, such as in {place}"
+    ),
+    Reason.UNKNOWN_COLUMN: (
+        "column {name} is not documented, so records that differ only in it count as copies; it is"
+        " in {place}"
+    ),
+    Reason.BAD_VALUE: "{n} record{s} counted without a value {why}, such as in {place}: {detail}",
+}
+OF_LINES = "{n} line{s} not read {why}, such as in {place}: {detail}"
+
+
 def describe(complaint: Complaint) -> str:
     """Returns one line, which begins with the number of what was not read, if it was counted."""
-    count, name = complaint.count, complaint.field
-    plural, place = "" if count == 1 else "s", complaint.file
-    told = f"({complaint.reason}{f', field {name}' if name else ''}), such as in {place}"
-    match complaint.reason:
-        case Reason.OTHER_NAME:
-            what = f"{count} file{plural} not read because of the name, such as {place}"
-        case Reason.OTHER_FORM:
-            what = f"{count} file{plural} not read, such as {place}"
-        case Reason.DAMAGED:
-            what = f"{count} file{plural} read only in part, such as {place}"
-        case Reason.OTHER_TABLE:
-            what = f"{count} record{plural} of the table {name} not read, because it has no events"
-            return f"{what}, such as in {place}"
-        case Reason.UNKNOWN_COLUMN:
-            what = f"column {name} is not documented, so records that differ only in it count"
-            return f"{what} as copies; it is in {place}"
-        case Reason.BAD_VALUE:
-            what = f"{count} record{plural} counted without a value {told}"
-        case _:
-            what = f"{count} line{plural} not read {told}"
-    return f"{what}: {complaint.detail}"
+    n, name, detail = complaint.count, complaint.field, complaint.detail
+    why = f"({complaint.reason}{f', field {name}' if name else ''})"
+    told, s = TOLD.get(complaint.reason, OF_LINES), "" if n == 1 else "s"
+    return told.format(n=n, s=s, name=name, why=why, place=complaint.file, detail=detail)

@@ -16,7 +16,7 @@ from datetime import date
 from enum import StrEnum
 from statistics import median
 from types import MappingProxyType
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 from shared.sampling.baseline import MEMORY_DAYS
 from shared.sampling.comparison import Day, Test, Tests, at_same_age, compare, unread_explains
@@ -49,6 +49,8 @@ loss against a control series, ACCEPT_AFTER_DAYS_UNPROVEN for anything else."""
 
 Evidence = Mapping[str, float | str | None]
 NOTHING: Evidence = MappingProxyType({})
+Judgement: TypeAlias = "tuple[VerdictKind, str]"
+"""The kind of a verdict and its reason."""
 
 
 class VerdictKind(StrEnum):
@@ -155,9 +157,7 @@ def judge(
     return Verdict(today.day, kind, reason, evidence)
 
 
-def _judge(
-    today: Day, tests: Tests, before: Sequence[Day], holiday: bool
-) -> tuple[VerdictKind, str]:
+def _judge(today: Day, tests: Tests, before: Sequence[Day], holiday: bool) -> Judgement:
     if tests.by_value is None:
         return VerdictKind.UNCERTAIN, why_unknown(before)
     if tests.by_control is not None:
@@ -173,7 +173,7 @@ def _judge(
             f"{expected} on a holiday, without a control series to compare with",
         )
     alone = f"{expected}; without a control series, this may also be less traffic"
-    return _fallen(tests.by_value, alone)
+    return fallen(tests.by_value, alone)
 
 
 def why_unknown(before: Sequence[Day]) -> str:
@@ -184,7 +184,7 @@ def why_unknown(before: Sequence[Day]) -> str:
 
 def _judge_with_control(
     today: Day, tests: Tests, by_value: Test, by_control: Test, holiday: bool
-) -> tuple[VerdictKind, str]:
+) -> Judgement:
     expected = f"{by_value.share:.0%} of what was expected"
     against = f"{by_control.share:.0%} of what the control series suggests"
     control = tests.of_control
@@ -192,7 +192,7 @@ def _judge_with_control(
         reason = f"{against}, because the control series rose and this one did not"
         return VerdictKind.UNCERTAIN, reason
     if by_control.low or fell_alone(by_value, by_control, control):
-        return _fallen(by_control, against)
+        return fallen(by_control, against)
     if by_control.high and not by_value.high:
         reason = f"{against}, because the control series fell and this one did not"
         return VerdictKind.UNCERTAIN, reason
@@ -220,10 +220,11 @@ def fell_alone(by_value: Test, by_control: Test, control: Test | None) -> bool:
     return by_value.low and by_control.score < -SUPPORT and unmoved
 
 
-def _fallen(test: Test, reason: str) -> tuple[VerdictKind, str]:
-    if too_few_records(test):
+def fallen(test: Test, reason: str, loss: Judgement | None = None) -> Judgement:
+    """A loss, unless there are too few records for it."""
+    if test.smallest_loss > LOSS_SEEN_MAX and test.few_records:
         return VerdictKind.UNCERTAIN, f"{reason}; there are too few records for a verdict"
-    return VerdictKind.EVENTS_LOST, reason
+    return loss or (VerdictKind.EVENTS_LOST, reason)
 
 
 def _doubted(
@@ -234,7 +235,7 @@ def _doubted(
     tests: Tests,
     by_value: Test,
     usual_rate: float | None,
-) -> tuple[VerdictKind, str]:
+) -> Judgement:
     """The verdict, after considering that weights may be wrong, rounded, or not stated."""
     rate, lately = today.sampling_rate_percent, sorted(before, key=lambda d: d.day)[-RATE_DAYS:]
     rates = _rates(rate, usual_rate)
@@ -300,7 +301,7 @@ def _rounding(weight: float) -> str:
 
 def _collected(
     kind: VerdictKind, reason: str, today: Day, tests: Tests, by_value: Test, holiday: bool
-) -> tuple[VerdictKind, str]:
+) -> Judgement:
     """The verdict, after considering hours in which no telemetry at all was collected."""
     if today.silent:
         silent = f"no table has a record {today.silent}, although all earlier days have some then"
@@ -315,11 +316,7 @@ def _collected(
     return kind, reason
 
 
-def too_few_records(test: Test) -> bool:
-    return test.smallest_loss > LOSS_SEEN_MAX and test.few_records
-
-
-def nothing_seen(test: Test) -> tuple[VerdictKind, str]:
+def nothing_seen(test: Test) -> Judgement:
     if test.smallest_loss > LOSS_SEEN_MAX:
         loss = f"only a loss above {test.smallest_loss:.0%} would be detected"
         return VerdictKind.UNCERTAIN, f"days differ too much for a verdict: {loss}"

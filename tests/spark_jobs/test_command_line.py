@@ -21,7 +21,7 @@ from shared.autoscaling import Observation, SeasonalFloor, Threshold
 from shared.autoscaling.declaring import Throughput
 from shared.autoscaling.store.rows import profile_of
 from shared.sampling.series import Shape
-from shared.sampling.trend_rows import trend_of
+from shared.trends.store.trends import trend_of
 from shared.values.measurements import WeekProfile
 from spark_jobs import azure_blobs, event_trends
 from spark_jobs.engine import Engine

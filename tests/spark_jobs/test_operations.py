@@ -30,9 +30,10 @@ from shared.sampling.operations import (
     pairs_of,
 )
 from shared.sampling.series import Series, Shape
-from shared.sampling.trend_rows import trend_of, trend_row
+from shared.sampling.trend_rows import trend_row
 from shared.sampling.trends import TrendInputs, untold_dates
 from shared.trends.nightly.trend_news import trend_notices
+from shared.trends.store.trends import trend_of
 from spark_jobs.check import Alone, added_up
 from spark_jobs.engine import Engine
 from spark_jobs.job import Request, run_job
