@@ -14,8 +14,7 @@ from bench.measurement import Measurement
 from bench.repeats import calls_per_second
 from shared.messaging.encoder import encode_all, fill
 from shared.messaging.model import BatchLimits, EncodedMessage
-from shared.messaging.packing import Encoded, pack
-from shared.messaging.wire_size import section_bytes
+from shared.messaging.packing import Encoded, pack, section_bytes
 from shared.values.messages import Message, Order
 
 LIMITS = BatchLimits(256 * 1024)

@@ -6,12 +6,11 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Protocol
 
 from shared.messaging.model import (
-    BATCH_MESSAGES_MAX,
     Batch,
     BatchLimits,
     EncodedMessage,
@@ -20,10 +19,10 @@ from shared.messaging.model import (
 )
 from shared.messaging.packing import Encoded
 from shared.messaging.send_state import (
+    Disconnected,
     Outcome,
     RetryBudget,
     SendState,
-    Unreachable,
     advance,
     begin,
     exhausted,
@@ -68,7 +67,6 @@ class BatchSender:
     sleep: Sleep
     new_id: Callable[[], str]
     budget: RetryBudget = field(default_factory=RetryBudget)
-    batch_messages: int = BATCH_MESSAGES_MAX
     on_pause: OnPause = lambda *_: None
     duplicate_window: timedelta | None = None
     """How long the queue recognizes ids. None if it does not, or if duplicates do no harm."""
@@ -112,7 +110,7 @@ class BatchSender:
                 raise _stopped(state, f"{WINDOW_PASSED} {self.duplicate_window}")
             outcome: Outcome = await self.link.send(state.batch)
         except ConnectionError as error:
-            outcome = Unreachable(str(error))
+            outcome = Disconnected(str(error) or "no connection", was_sent=False)
         except LinkFailed as error:
             raise _stopped(state, str(error)) from error
         state = advance(state, outcome, self.budget, began)
@@ -124,8 +122,7 @@ class BatchSender:
         failures = 0
         while self.limits is None:
             try:
-                stated = await self.link.open()
-                self.limits = replace(stated, batch_messages=self.batch_messages)
+                self.limits = await self.link.open()
             except ConnectionError as error:
                 failures += 1
                 if failures >= self.budget.failures_max:

@@ -40,19 +40,14 @@ class ServerBusy:
 
 @dataclass(frozen=True, slots=True)
 class Disconnected:
-    """Nobody knows whether the batch has arrived. The link must be opened again."""
+    """The link must be opened again. Nobody knows whether the batch has arrived, unless it was not
+    sent."""
 
-    reason: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Unreachable:
-    """The batch has not arrived, because there is no link."""
-
-    reason: str = ""
+    reason: str
+    was_sent: bool = True
 
 
-Outcome = Accepted | SizeExceeded | BatchRefused | ServerBusy | Disconnected | Unreachable
+Outcome = Accepted | SizeExceeded | BatchRefused | ServerBusy | Disconnected
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +139,7 @@ def advance(
     state: SendState, outcome: Outcome, budget: RetryBudget, began: float = 0.0
 ) -> SendState:
     """The state after the first batch's outcome. ``began`` is of a steady clock, in seconds."""
-    if not isinstance(outcome, Unreachable):
+    if not isinstance(outcome, Disconnected) or outcome.was_sent:
         again = state.unknown.intersection(state.batch.places)
         state = replace(state, resent_unknown=state.resent_unknown + len(again))
     match outcome:
@@ -160,12 +155,9 @@ def advance(
             pause_seconds = min(pause_seconds, budget.busy_seconds_max)
             return _failed(state, pause_seconds, "the service is busy")
         case Disconnected():
-            unknown = _unknown(state, budget, outcome.reason or "disconnected", began)
-            return replace(unknown, must_open=True)
-        case Unreachable():
-            pause_seconds = budget.pause(state.failures + 1)
-            failed = _failed(state, pause_seconds, outcome.reason or "no connection")
-            return replace(failed, must_open=True)
+            failed = _failed(state, budget.pause(state.failures + 1), outcome.reason)
+            failed = replace(failed, must_open=True)
+            return _unknown(failed, began) if outcome.was_sent else failed
 
 
 def exhausted(state: SendState, budget: RetryBudget) -> bool:
@@ -210,10 +202,9 @@ def _failed(state: SendState, pause_seconds: float, reason: str) -> SendState:
     )
 
 
-def _unknown(state: SendState, budget: RetryBudget, reason: str, began: float) -> SendState:
-    failed = _failed(state, budget.pause(state.failures + 1), reason)
+def _unknown(state: SendState, began: float) -> SendState:
     return replace(
-        failed,
+        state,
         unknown=state.unknown.union(state.batch.places),
         unknown_since=state.unknown_since if state.unknown else began,
     )

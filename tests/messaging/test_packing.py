@@ -11,9 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shared.messaging.model import BatchLimits, EncodedMessage
-from shared.messaging.packing import Encoded, pack
+from shared.messaging.packing import Encoded, envelope_bytes, pack, section_bytes
 from shared.messaging.send_state import begin
-from shared.messaging.wire_size import envelope_bytes, section_bytes
 from shared.values.messages import Message, Order
 
 LIMIT = 1000
