@@ -179,7 +179,7 @@ def trends_of(days: Totals, inputs: TrendInputs) -> list[Trend]:
 
 def _companions(inputs: TrendInputs) -> Mapping[str, Mapping[Series, CompanionVerdict]]:
     dates = sorted(inputs.complete & inputs.operations.keys())
-    pairs = [pairs_of(date.fromisoformat(d), inputs.operations[d].counts) for d in dates]
+    pairs = [pairs_of(inputs.operations[day].counts) for day in dates]
     return dict(zip(dates, judge_days(pairs), strict=True))
 
 

@@ -201,7 +201,7 @@ def test_an_event_is_sampled_away_from_operations_whose_other_events_are_kept_mo
         lines += [record("OrderConfirmed", n, second, *weight) for n in range(1, 11)]
     counts = read(lines).operations[DAY].counts
     assert counts[AWAY, CONFIRMED, CHECKOUT] == away
-    of = pairs_of(date.fromisoformat(DAY), counts)[Series(*CONFIRMED), Series(*CHECKOUT)].of
+    of = pairs_of(counts)[Series(*CONFIRMED), Series(*CHECKOUT)].of
     assert of == (0 if away else 10)
 
 
@@ -237,7 +237,7 @@ def test_a_loss_names_the_slice_to_which_it_is_limited(column: str, value: str, 
         .counts
         for day in range(10, 15)
     ]
-    days = [pairs_of(date(2017, 5, 10 + n), each) for n, each in enumerate(counts)]
+    days = list(map(pairs_of, counts))
     (seen,) = [each for each in judge_companions(days[-1], days[:-1]).values() if each.lost]
     assert limited_to(seen.test, counts[-1]) == told
 
