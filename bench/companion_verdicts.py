@@ -13,8 +13,7 @@ from bench.made_up_operations import EVENT, Happened, Shop
 from bench.measurement import Measurement
 from shared.sampling.companions import Pairs, judge_companions, with_companions
 from shared.sampling.comparison import Day
-from shared.sampling.id_scores import hash_scores
-from shared.sampling.kept_ids import Weights, weights_seen
+from shared.sampling.kept_ids import Weights, hash_scores, weights_seen
 from shared.sampling.verdict import LOST, judge
 
 SHOPS, ALARM_SHOPS = 24, 96

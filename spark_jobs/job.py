@@ -10,13 +10,13 @@ from datetime import date, timedelta
 from functools import partial
 from typing import TYPE_CHECKING
 
+from shared.sampling.control import Controls
 from shared.sampling.forms import HEAD_BYTES
 from shared.sampling.model import Record, RecordKind
-from shared.sampling.places import NAME_LENGTH_MAX, SERIES_MAX, limited
 from shared.sampling.records import read_lines
-from shared.sampling.series import UNDATED, BlobDate, Shape, Totals
+from shared.sampling.series import UNDATED, BlobDate, Shape, Totals, describe_combined, limited
 from shared.sampling.trend_rows import Trend
-from shared.sampling.trends import ALL_REQUESTS, Controls, TrendInputs, trends_of
+from shared.sampling.trends import ALL_REQUESTS, TrendInputs, trends_of
 from shared.sampling.unreadable import spans
 from spark_jobs.errors import JobError
 from spark_jobs.model import ROLE, Complaint, Extracted, describe, unread_files
@@ -49,7 +49,7 @@ class Request:
     today: date
     since: date | None = None
     until: date | None = None
-    controls: Mapping[str, Controls] = field(default_factory=dict)
+    controls: Controls = field(default_factory=dict)
     holidays: Collection[date] = ()
     kept_events: Collection[str] = ()
     """Events that are never added up as ``(other)``."""
@@ -304,14 +304,6 @@ def describe_unreadable(entries: Mapping[str, Entry]) -> str:
     return (
         f"files of {spans(entries)}, because some or all of them are gone and their partials are in"
         f" another format; the published totals of {spans(event_dates(entries))} stay"
-    )
-
-
-def describe_combined(kind: str, count: int) -> str:
-    return (
-        f"{count} series of the kind {kind} are added up as (other), because a kind has at most"
-        f" {SERIES_MAX} series and a name at most {NAME_LENGTH_MAX} characters; --event NAME keeps"
-        " an event"
     )
 
 

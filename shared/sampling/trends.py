@@ -15,6 +15,7 @@ from shared.sampling.baseline import MEMORY_DAYS
 from shared.sampling.collection import Collected, arrived
 from shared.sampling.companions import CompanionVerdict, judge_days, with_companions
 from shared.sampling.comparison import DOUBTFUL_MAX, Day, day_of
+from shared.sampling.control import Controls
 from shared.sampling.estimates import Estimate, Sums
 from shared.sampling.kept_ids import Weights
 from shared.sampling.measured import combined, judge_measured
@@ -33,7 +34,6 @@ from shared.sampling.series import (
 from shared.sampling.trend_rows import Trend
 from shared.sampling.verdict import CAPPED, Verdict, VerdictKind, judge_all
 
-Controls = Mapping[str, float]
 NOTHING = DaySums(Sums())
 SETTLED_DAYS = 3
 """A day is judged as it is when the files of this many days after it were read. Azure accepts
@@ -57,7 +57,7 @@ class TrendInputs:
     blob_dates: Mapping[str, BlobDate]
     today: date
     """In UTC."""
-    controls: Mapping[str, Controls] = field(default_factory=dict)
+    controls: Controls = field(default_factory=dict)
     holidays: Dates[date] = ()
     unreadable: Mapping[str, str] = field(default_factory=dict)
     """Event dates with records that cannot be read again, and the format of these records."""

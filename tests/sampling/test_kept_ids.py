@@ -8,8 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
-from shared.sampling.id_scores import INT_MAX, hash_scores, scores_of
-from shared.sampling.kept_ids import Weights, edge_of, weights_seen
+from shared.sampling.kept_ids import INT_MAX, Weights, edge_of, hash_scores, scores_of, weights_seen
 from tests.sampling.reference import hash_score
 
 Score = Callable[[str], float]

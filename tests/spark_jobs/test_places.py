@@ -8,11 +8,20 @@ from pathlib import Path
 
 import pytest
 
-from shared.sampling import places
+from shared.sampling import series
 from shared.sampling.baseline import MEMORY_DAYS
 from shared.sampling.estimates import Sums
-from shared.sampling.places import NAME_LENGTH_MAX, limited
-from shared.sampling.series import OTHER, BlobDate, DaySums, HourSums, Series, Shape, Totals
+from shared.sampling.series import (
+    NAME_LENGTH_MAX,
+    OTHER,
+    BlobDate,
+    DaySums,
+    HourSums,
+    Series,
+    Shape,
+    Totals,
+    limited,
+)
 from shared.sampling.trends import MIXED, TrendInputs, trends_of
 from spark_jobs.job import Request, run_job
 from spark_jobs.publish.results import Operations, merged
@@ -51,7 +60,7 @@ def named(totals: Totals, day: int) -> dict[str, int]:
 
 @pytest.fixture(autouse=True)
 def three_places(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(places, "SERIES_MAX", 3)
+    monkeypatch.setattr(series, "SERIES_MAX", 3)
 
 
 def nights(found: Iterable[Totals]) -> Totals:
