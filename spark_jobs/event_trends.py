@@ -95,9 +95,13 @@ def _run(options: Options, now: datetime) -> job.Done:
 
 def _write_tables(options: Options, tables: TableServiceClient, done: job.Done) -> None:
     """Writes trends from the first changed date on, as later verdicts depend on earlier dates."""
-    write_trends(tables, _chosen(options, done.trends), min(done.changed, default=NEVER))
+    first = min(done.changed, default=NEVER)
+    write_trends(tables, _chosen(options, done.trends), first, options.data_set)
     complete = {trend.date for trend in done.trends if trend.complete}
+    events = {trend.event for trend in done.trends}
     for event, resource in options.profile:
+        if options.data_set and event not in events:  # another data set may have it
+            continue
         week = usual_week(done.totals, event, complete, options.shape.time_zone)
         if isinstance(week, NoProfile):
             print(f"warning: {resource} has no profile: {week.reason}", file=sys.stderr)

@@ -24,6 +24,7 @@ class Options:
     control: str
     holidays: tuple[date, ...]
     tables: str
+    data_set: str
     profile: tuple[tuple[str, str], ...]
     no_pictures: bool
     replace: bool
@@ -86,6 +87,8 @@ def _parser() -> argparse.ArgumentParser:
     add("--json", action="store_true", help="print what was computed, one object a line")
     add("--tables", default="", metavar="URL", help="write rows to Table Storage: a table endpoint"
         " (managed identity) or the name of a variable with a connection string")  # fmt: skip
+    add("--data-set", default="", metavar="NAME", help="with --tables: tells the rows of this data"
+        " set from those of others")  # fmt: skip
     add("--profile", action="append", default=[], type=_pair, metavar="EVENT=RESOURCE",
         help="with --tables: an event's usual week as a scaled resource's profile")  # fmt: skip
     add("--no-pictures", action="store_true", help="do not draw pictures")

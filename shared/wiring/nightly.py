@@ -59,7 +59,7 @@ class NightlyParts(Parts):
             self.store,
             self.submitter,
             self.policy,
-            lambda run: runs.job(run, settings.inputs, settings.output, settings.arguments),
+            lambda run: runs.job(run, settings.inputs, settings.output, settings.job_arguments),
             runs.new_token,
             self._app.meter,
         )
