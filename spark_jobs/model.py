@@ -10,7 +10,7 @@ from typing import Any
 from shared.sampling.model import NOTICES, Reason
 from shared.sampling.series import BlobDate
 from spark_jobs.errors import JobError
-from spark_jobs.read.files import SourceFile, bytes_by_date
+from spark_jobs.read.files import SourceFile, bytes_by_date, files_by_hour
 
 ROLE = "AppRoleName"
 COMPLAINTS_MAX = 100
@@ -41,7 +41,7 @@ def extracted(files: Sequence[SourceFile], groups: Iterable[Any]) -> Extracted:
     A group has a number of ``lines`` that were read of a blob date and an event date; or, with a
     ``reason`` and ``field``, that were not read, and the file and detail of an ``example``.
     """
-    groups, blob_dates, sizes = list(groups), {}, bytes_by_date(files)
+    groups, blob_dates, sizes, hours = list(groups), {}, bytes_by_date(files), files_by_hour(files)
     if unlisted := {group.blob_date for group in groups} - sizes.keys():
         raise JobError(f"records of {min(unlisted)} were read, but no file of that date was listed")
     for day, size_bytes in sizes.items():
@@ -52,6 +52,7 @@ def extracted(files: Sequence[SourceFile], groups: Iterable[Any]) -> Extracted:
         blob_dates[day] = BlobDate(
             size_bytes,
             records=dict(+records),
+            files=hours[day],
             quarantined=sum(g.lines for g in counts if g.reason and g.reason not in NOTICES),
             bad_values=sum(g.lines for g in counts if g.reason == Reason.BAD_VALUE),
             damaged=sum(g.lines for g in counts if g.reason == Reason.DAMAGED),

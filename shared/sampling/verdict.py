@@ -10,13 +10,13 @@ from the same export may be lost together with the event, so it does not prove t
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import date
 from enum import StrEnum
 from statistics import median
 from types import MappingProxyType
-from typing import Protocol, TypeAlias
+from typing import TypeAlias
 
 from shared.sampling.baseline import MEMORY_DAYS
 from shared.sampling.comparison import Day, Test, Tests, at_same_age, compare, unread_explains
@@ -81,16 +81,8 @@ class Verdict:
     """What it is about: the count, the sum, or both."""
 
 
-class Judge(Protocol):
-    """See ``judge``."""
-
-    def __call__(
-        self, today: Day, history: Sequence[Day], holidays: Collection[date], *, lasting: bool
-    ) -> Verdict: ...
-
-
 def judge_all(
-    days: Sequence[Day], holidays: Collection[date] = (), by: Judge | None = None
+    days: Sequence[Day], holidays: Collection[date] = (), by: Callable[..., Verdict] | None = None
 ) -> tuple[Verdict, ...]:
     """One verdict for each day, in order of the days, by ``judge`` or by another judge.
 

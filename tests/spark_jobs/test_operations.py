@@ -36,7 +36,8 @@ from shared.trends.nightly.trend_news import trend_notices
 from shared.trends.store.trends import trend_of
 from spark_jobs.check import Alone, added_up
 from spark_jobs.engine import Engine
-from spark_jobs.job import Request, run_job
+from spark_jobs.job import run_job
+from spark_jobs.options import Options
 from spark_jobs.publish.pictures import pictures
 from spark_jobs.publish.results import OPERATIONS, SUMS, TRENDS
 from spark_jobs.publish.stores import LocalStore
@@ -99,7 +100,7 @@ def test_an_input_that_spark_reads_gives_the_bytes_of_one_that_the_job_reads(
         "job": Files([str(tmp_path / "in")]),
         "spark": ClusterFiles(spark, [(tmp_path / "in").as_uri()]),
     }
-    request = Request(Shape(), "run", date(2026, 11, 5))
+    request = Options(Shape(), "run", date(2026, 11, 5))
     found = {}
     for name, source in places.items():
         done = run_job(source, LocalStore(tmp_path / name), Engine(spark), request)
