@@ -10,24 +10,12 @@ from __future__ import annotations
 
 import re
 
-from shared.sampling.fields import Fields, item_count
-from shared.sampling.model import BadField, Weight
+from shared.sampling.model import Weight
 
 ROUNDING = 1.0
 """Item counts differ from 100 / rate by less than this, because SDKs round or truncate them."""
 UNSTATED_RATES = re.compile(r"(^|:)(otel|oc\d)", re.IGNORECASE)
 """Matches versions such as ``py3.11:otel1.25:ext1.6`` and ``py3.9:oc0.11``."""
-
-
-def weight_of(fields: Fields, name: str, rate_percent: float | None, sdk_version: str) -> Weight:
-    """The weight of a record whose item count is in the field ``name``. If the item count cannot be
-    read and there is no rate, the record counts once, and its weight is not trusted.
-    """
-    try:
-        return weigh(item_count(fields, name), rate_percent, sdk_version)
-    except BadField:
-        unstated = Weight(1.0, trusted=False)
-        return unstated if rate_percent is None else weigh(None, rate_percent, sdk_version)
 
 
 def weigh(item_count: float | None, rate_percent: float | None, sdk_version: str) -> Weight:
