@@ -54,7 +54,7 @@ def found(today: tuple[Day, Pairs], history: Sequence[tuple[Day, Pairs]]) -> Fou
     seen = judge_companions(today[1], [pairs for _, pairs in history]).get(EVENT)
     values = [math.log(max(day.value, 0.5)) for day in (*days, today[0])]
     return Found(
-        with_companions(verdict, seen).kind in LOST,
+        (with_companions(verdict, seen) if seen else verdict).kind in LOST,
         verdict.kind in LOST,
         _below_decomposition(values),
         _below_weekdays(values),

@@ -122,16 +122,17 @@ class SendState:
         return [each for batch in self.planned for each in batch.encoded]
 
 
-def begin(encoded: Encoded, limits: BatchLimits, order: Order) -> SendState:
-    """The plan for all messages that are not too large for the link; those are refused."""
-    return _planned_again(SendState(encoded, order, limits, (Batch(encoded, 0),)), limits)
+def begin(encoded: Encoded, limits: BatchLimits | None, order: Order) -> SendState:
+    """The plan for all messages that are not too large for the link; those are refused. A link that
+    was never opened has no limits, so it must be opened first."""
+    state = SendState(encoded, order, limits or BatchLimits(0), (Batch(encoded, 0),))
+    return _planned_again(state, limits) if limits else replace(state, must_open=True)
 
 
 def opened(state: SendState, link: BatchLimits) -> SendState:
     """The state after the link was opened again, perhaps with other limits."""
     state = replace(state, must_open=False, pause_seconds=0.0)
-    stated = {"link_bytes": link.link_bytes, "message_bytes": link.message_bytes}
-    limits = replace(state.limits, **stated)
+    limits = replace(link, learned_bytes=state.limits.learned_bytes)
     return state if limits == state.limits else _planned_again(state, limits)
 
 

@@ -49,12 +49,17 @@ def hour_of(path: str, below: int = 0) -> datetime | None:
     return datetime(year, month, day, max(hours), tzinfo=UTC)
 
 
-def date_of(path: str, below: int = 0) -> date | None:
-    """The date in a path; None if the path has no date or names a date that does not exist."""
+def hour_if_valid(path: str, below: int = 0) -> datetime | None:
+    """See ``hour_of``; None also for a date that does not exist."""
     try:
-        hour = hour_of(path, below)
+        return hour_of(path, below)
     except ValueError:
         return None
+
+
+def date_of(path: str, below: int = 0) -> date | None:
+    """The date in a path; None if the path has no date or names a date that does not exist."""
+    hour = hour_if_valid(path, below)
     return hour and hour.date()
 
 

@@ -283,15 +283,13 @@ def _verdict(
     return CompanionVerdict(first, fallen=True)
 
 
-def with_companions(verdict: Verdict, seen: CompanionVerdict | None, only: str = "") -> Verdict:
+def with_companions(verdict: Verdict, seen: CompanionVerdict, only: str = "") -> Verdict:
     """One verdict from that on the count and that of the companions, with the evidence of both.
 
     A fall of the share is a loss, whatever the count says. An unchanged share leaves the verdict as
     it is, because whole operations may be lost, and says so. ``only`` names the slices to which the
     loss is limited.
     """
-    if seen is None:
-        return verdict
     test = seen.test
     evidence = {
         **verdict.evidence,

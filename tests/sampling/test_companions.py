@@ -149,4 +149,3 @@ def test_whole_operations_can_be_lost_although_the_share_is_as_usual() -> None:
     judged = with_companions(verdict(VerdictKind.EVENTS_LOST), seen["OrderConfirmed"])
     assert judged.kind is VerdictKind.EVENTS_LOST
     assert "whole ones are missing" in judged.reason
-    assert with_companions(verdict(), None) == verdict()
