@@ -21,7 +21,7 @@ if __name__ == "__main__":
     need_packages()
 
 from shared.sampling import unreadable
-from shared.sampling.profile import NoProfile, profile_row, usual_week
+from shared.sampling.profile import profile_row, usual_week
 from shared.sampling.trend_rows import Trend, as_json
 from spark_jobs import job
 from spark_jobs.options import Options, parse
@@ -88,8 +88,8 @@ def _write_tables(options: Options, tables: TableServiceClient, done: job.Done) 
         if options.data_set and event not in events:  # another data set may have it
             continue
         week = usual_week(done.totals, event, complete, options.shape.time_zone)
-        if isinstance(week, NoProfile):
-            print(f"warning: {resource} has no profile: {week.reason}", file=sys.stderr)
+        if week.absent:
+            print(f"warning: {resource} has no profile: {week.absent}", file=sys.stderr)
         write(tables, SCALING, [profile_row(resource, week)])
 
 

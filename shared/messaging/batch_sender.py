@@ -126,7 +126,8 @@ class BatchSender:
         """The error to raise. Over a link that was never opened, nothing was sent."""
         if self.limits is None:
             return LinkFailed(reason)
-        return SendingStopped(reason, state.result, state.unsent, state.unknown_names)
+        unsent = [each.message for each in state.waiting]
+        return SendingStopped(reason, state.result, unsent, state.unknown_names)
 
 
 def _identified(messages: Sequence[Message], new_id: Callable[[], str]) -> Sequence[Message]:

@@ -8,7 +8,7 @@ from datetime import timedelta
 
 from shared.messaging.model import Batch, BatchLimits, EncodedMessage, Progress
 from shared.messaging.packing import Encoded, halves, pack
-from shared.values.messages import Message, Order, Refusal, Result
+from shared.values.messages import Order, Refusal, Result
 
 SHRINK = 0.95
 """The factor of the limit after a refusal."""
@@ -108,17 +108,13 @@ class SendState:
         return Result(*counts, tuple(sorted(self.refused, key=lambda each: each.position)))
 
     @property
-    def unsent(self) -> list[Message]:
-        """The messages that are not known to have arrived, in the order of sending."""
-        return [each.message for each in self.waiting]
-
-    @property
     def unknown_names(self) -> list[str]:
         named = [(place, self.encoded[place].message.message_id) for place in sorted(self.unknown)]
         return [f"#{place} ({name})" for place, name in named]
 
     @property
     def waiting(self) -> list[EncodedMessage]:
+        """The messages that are not known to have arrived, in the order of sending."""
         return [each for batch in self.planned for each in batch.encoded]
 
 

@@ -86,10 +86,8 @@ def combined(count: Verdict, measured: Verdict | None, measurement: str) -> Verd
 
 def _leading(count: VerdictKind, measured: VerdictKind) -> Judgement:
     if count is VerdictKind.EVENTS_LOST:
-        return count, BOTH if measured in (
-            VerdictKind.NORMAL,
-            VerdictKind.MEASUREMENT_LOST,
-        ) else COUNT
+        fits = measured in (VerdictKind.NORMAL, VerdictKind.MEASUREMENT_LOST)
+        return count, BOTH if fits else COUNT
     if measured is VerdictKind.MEASUREMENT_LOST:
         return measured, SUM
     if measured is VerdictKind.MEASUREMENT_CHANGED and count is not VerdictKind.TRAFFIC_CHANGED:

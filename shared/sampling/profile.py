@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, time, timedelta
 from statistics import mean, median
 from typing import Any
@@ -52,19 +52,11 @@ class UsualWeek:
     time_zone: str
     weeks: tuple[int, ...]
     """The number of weeks in which each hour is known."""
+    absent: str = ""
+    """Why there is no profile; there are no figures then."""
 
 
-@dataclass(frozen=True, slots=True)
-class NoProfile:
-    """The reason why there is no profile."""
-
-    time_zone: str
-    reason: str
-
-
-def usual_week(
-    totals: Totals, event: str, complete: Collection[str], time_zone: str
-) -> UsualWeek | NoProfile:
+def usual_week(totals: Totals, event: str, complete: Collection[str], time_zone: str) -> UsualWeek:
     """Returns the usual week of an event, over all its kinds and dimensions, from the last weeks.
     An hour without records counts as zero if it is after the event's first hour and its date is
     complete and has telemetry of any event. Any other hour without records is unknown, and so are
@@ -76,11 +68,12 @@ def usual_week(
             items, records = found.get(hour, (0.0, 0))
             found[hour] = items + weight_sum, records + count
     if not found:
-        return NoProfile(time_zone, f"there are no records of {event}")
+        return UsualWeek((), time_zone, (), f"there are no records of {event}")
     with_data = {date for (date, _), day in totals.items() if day.sums.records}
     dates = {date.fromisoformat(day) for day in with_data.intersection(complete)}
     if not dates:
-        return NoProfile(time_zone, f"no date on which {event} could have occurred is complete")
+        reason = f"no date on which {event} could have occurred is complete"
+        return UsualWeek((), time_zone, (), reason)
     zone = ZoneInfo(time_zone)
     end = datetime.combine(max(dates) + timedelta(days=1), time(), zone).astimezone(UTC)
     first = max(min(found), hours_until(end - timedelta(weeks=WEEKS, days=1)))
@@ -92,11 +85,11 @@ def usual_week(
         if hour not in unknown and _within(dates, _start(hour), zone)
     }
     week = week_profile(loads, end, time_zone)
-    if isinstance(week, UsualWeek):
+    if not week.absent:
         return week
     since = _start(min(found)).astimezone(zone).date()
     cap = f", and {CAPPED}" if collection.caps else ""
-    return NoProfile(time_zone, f"{event} has records since {since} only{cap}: {week.reason}")
+    return replace(week, absent=f"{event} has records since {since} only{cap}: {week.absent}")
 
 
 def _start(hour: int) -> datetime:
@@ -109,8 +102,8 @@ def _within(dates: Collection[date], start: datetime, zone: ZoneInfo) -> bool:
     return all(at.astimezone(zone).date() in dates for at in (start, last_quarter))
 
 
-def week_profile(loads: Loads, until: datetime, time_zone: str = "UTC") -> UsualWeek | NoProfile:
-    """The profile of the weeks before ``until``; NoProfile if half of the hours are unknown.
+def week_profile(loads: Loads, until: datetime, time_zone: str = "UTC") -> UsualWeek:
+    """The profile of the weeks before ``until``; absent if half of the hours are unknown.
 
     Raises ZoneInfoNotFoundError for a time zone that is not installed on this machine.
     """
@@ -121,11 +114,11 @@ def week_profile(loads: Loads, until: datetime, time_zone: str = "UTC") -> Usual
     supported = tuple([len({hour.day for hour in samples.get(h, ())}) for h in range(HOURS)])
     known = {h: _usual(hours) for h, hours in samples.items() if supported[h] >= WEEKS_MIN}
     if len(known) < HOURS_MIN:
-        return NoProfile(
-            time_zone,
+        reason = (
             f"{len(known)} of the week's {HOURS} hours are known from {WEEKS_MIN} weeks or more,"
-            f" but a profile needs {HOURS_MIN}",
+            f" but a profile needs {HOURS_MIN}"
         )
+        return UsualWeek((), time_zone, (), reason)
     values = [
         known[hour] if hour in known else _filled(known, hour) if supported[hour] else None
         for hour in range(HOURS)
@@ -188,13 +181,13 @@ def _filled(known: Mapping[int, float], hour: int) -> float:
     return (before * ahead + after * back) / (back + ahead)
 
 
-def profile_row(resource_name: str, profile: UsualWeek | NoProfile) -> dict[str, Any]:
+def profile_row(resource_name: str, profile: UsualWeek) -> dict[str, Any]:
     """The profile as a row of the table with the scaling state, for the policy SeasonalFloor.
 
     A missing hour is null.
     """
     row = {"PartitionKey": resource_name, "RowKey": ROW_KEY, "time_zone": profile.time_zone}
-    if isinstance(profile, NoProfile):
-        return {**row, "absent": profile.reason}
+    if profile.absent:
+        return {**row, "absent": profile.absent}
     items = [v if v is None else float(f"{v:.{DIGITS}g}") for v in profile.items_per_minute]
     return {**row, "items_per_minute_0": json.dumps(items), "weeks": json.dumps(profile.weeks)}

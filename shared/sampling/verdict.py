@@ -160,10 +160,8 @@ def _judge(today: Day, tests: Tests, before: Sequence[Day], holiday: bool) -> Ju
     if not tests.by_value.low:
         return nothing_seen(tests.by_value)
     if holiday:
-        return (
-            VerdictKind.UNCERTAIN,
-            f"{expected} on a holiday, without a control series to compare with",
-        )
+        reason = f"{expected} on a holiday, without a control series to compare with"
+        return VerdictKind.UNCERTAIN, reason
     alone = f"{expected}; without a control series, this may also be less traffic"
     return fallen(tests.by_value, alone)
 

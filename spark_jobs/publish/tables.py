@@ -69,9 +69,8 @@ def write_trends(
             keys = alarm_keys(trend)
             if trend.verdict in LOST or keys["RowKey"] in known:
                 rows.append({**trend_row(trend), **keys})
-    if last:
-        keys_until = sorted({ALARMS_UNTIL, until})
-        rows += [{"PartitionKey": ALARMS, "RowKey": key, "date": last} for key in keys_until]
+    markers = {ALARMS_UNTIL, until} if last else ()
+    rows += [{"PartitionKey": ALARMS, "RowKey": key, "date": last} for key in markers]
     write(service, TRENDS, rows)
 
 

@@ -31,7 +31,7 @@ from shared.sampling.operations import (
 )
 from shared.sampling.series import Series, Shape
 from shared.sampling.trend_rows import trend_row
-from shared.sampling.trends import TrendInputs, untold_dates
+from shared.sampling.trends import TrendInputs
 from shared.trends.nightly.trend_news import trend_notices
 from shared.trends.store.trends import trend_of
 from spark_jobs.check import Alone, added_up
@@ -280,7 +280,7 @@ def test_a_date_whose_weights_ids_do_not_tell_is_doubted_after_corrected_ones() 
     seen = {1: few, 2: wrong, 3: few, 4: right, 5: wrong, 20: few}
     by_date = {f"2026-11-{n:02}": DayOperations(weights={"java": s}) for n, s in seen.items()}
     inputs = TrendInputs(Shape(), {}, date(2026, 12, 1), operations=by_date)
-    assert untold_dates(inputs) == {"2026-11-03"}
+    assert inputs.untold == {"2026-11-03"}
 
 
 def test_a_loss_is_limited_to_instances_of_one_version(tmp_path: Path, spark: SparkSession) -> None:
