@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import date
 from pathlib import Path
 
@@ -17,7 +17,7 @@ from shared.sampling.trend_rows import Trend
 from spark_jobs.engine import Engine, Partials
 from spark_jobs.errors import JobError
 from spark_jobs.job import Done, run_job
-from spark_jobs.model import Extracted
+from spark_jobs.model import Extracted, extracted
 from spark_jobs.options import Options
 from spark_jobs.publish import publishing
 from spark_jobs.publish.results import Operations
@@ -68,9 +68,9 @@ class Counting(Engine):
         if self.fail == "extract":
             raise RuntimeError("task 3: spark_jobs.errors.JobError: a.json: no permission\n at x")
         readable = self.fail != "no telemetry"
-        return Extracted(
-            {d: BlobDate(n, {d: n} if n and readable else {}) for d, n in sizes.items()}
-        )
+        dates = extracted(files, []).blob_dates.items()
+        records = {d: {d: sizes[d]} if sizes[d] and readable else {} for d in sizes}
+        return Extracted({day: replace(read, records=records[day]) for day, read in dates})
 
     def total(self, partials: Partials, records: Mapping[str, int]) -> tuple[Totals, Operations]:
         if self.fail == "total":
