@@ -13,8 +13,7 @@ from bench.made_up_operations import EVENT, Happened, Shop
 from bench.measurement import Measurement
 from shared.sampling.companions import Pairs, judge_companions, with_companions
 from shared.sampling.comparison import Day
-from shared.sampling.id_scores import hash_scores
-from shared.sampling.kept_ids import Weights, weights_seen
+from shared.sampling.kept_ids import Weights, hash_scores, weights_seen
 from shared.sampling.verdict import LOST, judge
 
 SHOPS, ALARM_SHOPS = 24, 96
@@ -55,7 +54,7 @@ def found(today: tuple[Day, Pairs], history: Sequence[tuple[Day, Pairs]]) -> Fou
     seen = judge_companions(today[1], [pairs for _, pairs in history]).get(EVENT)
     values = [math.log(max(day.value, 0.5)) for day in (*days, today[0])]
     return Found(
-        with_companions(verdict, seen).kind in LOST,
+        (with_companions(verdict, seen) if seen else verdict).kind in LOST,
         verdict.kind in LOST,
         _below_decomposition(values),
         _below_weekdays(values),

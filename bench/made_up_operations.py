@@ -87,7 +87,7 @@ class Shop:
             effective_records=records,
             sampling_rate_percent=100 / k,
             control=float(self._control[index] * usual * what.traffic) if self.control else None,
-        ), _pairs(day, has)
+        ), _pairs(has)
 
     def _noise(self, index: int, event: str) -> float:
         if (index, event) not in self._wiggle:
@@ -95,10 +95,10 @@ class Shop:
         return self._wiggle[index, event]
 
 
-def _pairs(day: date, has: dict[str, np.ndarray]) -> Pairs:
+def _pairs(has: dict[str, np.ndarray]) -> Pairs:
     totals = {event: int(column.sum()) for event, column in has.items()}
     return {
-        (event, companion): Share(day, totals[companion], int((column & has[companion]).sum()))
+        (event, companion): Share(totals[companion], int((column & has[companion]).sum()))
         for event, column in has.items()
         for companion in has
         if event != companion and totals[companion]

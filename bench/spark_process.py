@@ -20,7 +20,8 @@ from bench.process_memory import cpu_seconds
 from shared.sampling.estimates import NAMES
 from shared.sampling.series import Shape
 from spark_jobs.engine import Engine
-from spark_jobs.job import Done, Request, run_job
+from spark_jobs.job import Done, run_job
+from spark_jobs.options import Options
 from spark_jobs.publish.stores import LocalStore
 from spark_jobs.read.sources import Files
 from spark_jobs.session import LOGGING, open_session
@@ -41,7 +42,7 @@ def main(engine: str, data: Path, output: Path, turns: int = 3) -> None:
     seconds, cpu, results = [], [], []
     for turn in range(turns):
         started, used = time.perf_counter(), cpu_seconds(os.getpid())
-        request = Request(Shape("Amount"), "bench", date(2017, 7, 1))
+        request = Options(Shape("Amount"), "bench", date(2017, 7, 1))
         done = run_job(Files([str(data)]), LocalStore(output / str(turn)), made, request)
         seconds.append(time.perf_counter() - started)
         cpu.append(cpu_seconds(os.getpid()) - used)

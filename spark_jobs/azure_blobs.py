@@ -10,19 +10,20 @@ from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache
-from urllib.parse import quote, unquote, urlsplit
+from urllib.parse import urlsplit
 
 from azure.core.exceptions import AzureError, ResourceExistsError, ResourceNotFoundError
 from azure.identity import DefaultAzureCredential
 from azure.storage.blob import ContainerClient
 
+from shared.sampling.blob_paths import container_of
 from spark_jobs.errors import JobError, first_line
 from spark_jobs.read.files import SourceFile
 
 
 def blobs_of(url: str, connection_string: str) -> list[SourceFile]:
-    """Returns the blobs at https://ACCOUNT.blob.core.windows.net/CONTAINER/PREFIX, or the URL of an
-    emulator. Their paths are URLs. Raises JobError."""
+    """Returns the blobs at an address; see ``container_of``. Their paths are URLs. Raises
+    JobError."""
     account_url, container, prefix = parts_of(url)
     root = f"{account_url}/{container}/"
     with azure_errors(f"--input {url.partition('?')[0]}"):
@@ -46,30 +47,15 @@ def read_blob(
 
 
 def parts_of(location: str) -> tuple[str, str, str]:
-    """Returns the account's URL, the container and the prefix. An emulator has its account in the
-    path. Raises JobError."""
-    url = urlsplit(location)
-    account_url = f"{url.scheme}://{url.netloc}"
-    segments = [unquote(segment) for segment in url.path.split("/") if segment]
-    if ".blob." not in url.netloc and segments:
-        account_url += f"/{segments.pop(0)}"
-    if not segments:
+    """Returns the account's URL, the container and the prefix of an input. Raises JobError."""
+    account_url, container, prefix = container_of(location)
+    if not container:
         raise JobError(
             f"--input {location.partition('?')[0]}: names no container; Azure writes one for each"
             f" table, so repeat --input, such as for {account_url}/insights-logs-appevents and"
             f" {account_url}/insights-logs-appmetrics"
         )
-    container, *prefix = segments
-    return account_url, container, "/".join(prefix)
-
-
-def https_of(location: str) -> str:
-    """The URL of the blobs at abfss://CONTAINER@ACCOUNT.dfs.core.windows.net/PREFIX. Raises
-    JobError."""
-    url = urlsplit(location)
-    if not url.username or not url.hostname:
-        raise JobError(f"{location}: names no container and account")
-    return f"https://{url.hostname.replace('.dfs.', '.blob.')}/{url.username}{quote(url.path)}"
+    return account_url, container, prefix
 
 
 @cache  # a client keeps its connections
@@ -122,7 +108,9 @@ class BlobStore:
 
         Raises JobError.
         """
-        account_url, name, prefix = parts_of(https_of(location))
+        account_url, name, prefix = container_of(location)
+        if not name:
+            raise JobError(f"--output {location}: names no container and account")
         container = open_container(account_url, name, "", connection_string)
         with azure_errors(f"--output {location}"):
             if not container.exists():

@@ -40,7 +40,7 @@ from spark_jobs.sums.totals import (
     bucket_counts,
     divided,
     factors_of,
-    sums_of_blocks,
+    sums_of_parts,
 )
 
 FILES_BYTES_MAX = 600_000_000
@@ -121,10 +121,7 @@ def added_up(files: Sequence[SourceFile], batches: Iterable[pa.RecordBatch]) -> 
     records = sum((Counter(each.records) for each in read.blob_dates.values()), Counter[str]())
     moved = pa.Table.from_batches(divided(blocks, bucket_counts(records)), DIVIDED)
     ordered = moved.sort_by([(name, "ascending") for name in ("event_date", "part", "bucket")])
-    sums = sums_of_blocks(ordered.to_batches(), factors_of(weights))
-    rows = [row for batch in sums for row in batch.to_pylist()]
-    for row in rows:  # Spark's rows have tuples here
-        row["hours"] = [tuple(hour.values()) for hour in row["hours"] or ()]
+    rows = sums_of_parts(ordered.to_batches(), factors_of(weights))
     return Alone(*added(rows, weights), read)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, date, datetime
 from functools import partial
 from pathlib import Path
@@ -20,17 +21,15 @@ if __name__ == "__main__":
     need_packages()
 
 from shared.sampling import unreadable
-from shared.sampling.control import Controls
-from shared.sampling.profile import NoProfile, profile_row, usual_week
+from shared.sampling.profile import profile_row, usual_week
 from shared.sampling.trend_rows import Trend, as_json
 from spark_jobs import job
-from spark_jobs.model import describe
 from spark_jobs.options import Options, parse
 from spark_jobs.publish.pictures import SERIES_MAX, pictures
 from spark_jobs.publish.publishing import new_run_id, show_latest
 from spark_jobs.publish.stores import store_of
 from spark_jobs.publish.tables import SCALING, open_tables, write, write_trends
-from spark_jobs.read.sources import local_path, read_controls, source_of
+from spark_jobs.read.sources import read_controls, source_of
 from spark_jobs.session import open_session
 
 if TYPE_CHECKING:
@@ -46,14 +45,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _main(arguments: Sequence[str] | None) -> None:
     now = datetime.now(UTC)
-    options = parse(arguments, now.date())
-    _print(options, _run(options, now))
+    options = replace(parse(arguments, now.date()), run_id=new_run_id(now))
+    _print(options, _run(options))
 
 
-def _run(options: Options, now: datetime) -> job.Done:
+def _run(options: Options) -> job.Done:
     connection_string = os.environ.get(CONNECTION_STRING, "")
-    control = options.control
-    controls = read_controls(control, connection_string) if control else {}
+    if options.control:
+        options = replace(options, controls=read_controls(options.control, connection_string))
     tables = open_tables(options.tables, os.environ) if options.tables else None
     source = source_of(options.inputs, open_session, connection_string)
     source.files()  # reports a wrong path before Spark starts
@@ -61,28 +60,14 @@ def _run(options: Options, now: datetime) -> job.Done:
     spark = open_session()
     from spark_jobs.engine import Engine  # needs PySpark
 
-    run_id, today, dates = new_run_id(now), now.date(), (options.since, options.until)
-    request = job.Request(
-        options.shape,
-        run_id,
-        today,
-        *dates,
-        controls,
-        options.holidays,
-        kept_events={*options.events, *(event for event, _ in options.profile)},
-        replace=options.replace,
-        trust_weights=options.trust_weights,
-        control_file=str(Path(local_path("--control", control)).absolute()),
-    )
-
     def draw(trends: Sequence[Trend]) -> Mapping[str, bytes]:
         if trends and options.events and not _chosen(options, trends):
             raise JobError(f"--event: {_not_named(options.events, trends)}")
         drawn = {} if options.no_pictures else pictures(_chosen(options, trends))
         return {f"pictures/{name}": content for name, content in drawn.items()}
 
-    done = job.run_job(source, store, Engine(spark), request, draw)
-    for warning in _warnings(options, controls, done):
+    done = job.run_job(source, store, Engine(spark), options, draw)
+    for warning in _warnings(options, done):
         print(f"warning: {warning}", file=sys.stderr)
     try:
         show_latest(store)
@@ -95,16 +80,20 @@ def _run(options: Options, now: datetime) -> job.Done:
 
 def _write_tables(options: Options, tables: TableServiceClient, done: job.Done) -> None:
     """Writes trends from the first changed date on, as later verdicts depend on earlier dates."""
-    write_trends(tables, _chosen(options, done.trends), min(done.changed, default=NEVER))
+    first = min(done.changed, default=NEVER)
+    write_trends(tables, _chosen(options, done.trends), first, options.data_set)
     complete = {trend.date for trend in done.trends if trend.complete}
+    events = {trend.event for trend in done.trends}
     for event, resource in options.profile:
+        if options.data_set and event not in events:  # another data set may have it
+            continue
         week = usual_week(done.totals, event, complete, options.shape.time_zone)
-        if isinstance(week, NoProfile):
-            print(f"warning: {resource} has no profile: {week.reason}", file=sys.stderr)
+        if week.absent:
+            print(f"warning: {resource} has no profile: {week.absent}", file=sys.stderr)
         write(tables, SCALING, [profile_row(resource, week)])
 
 
-def _warnings(options: Options, controls: Controls, done: job.Done) -> Iterator[str]:
+def _warnings(options: Options, done: job.Done) -> Iterator[str]:
     """Yields what is missing although an option names it."""
     if not done.trends:
         yield (
@@ -117,7 +106,7 @@ def _warnings(options: Options, controls: Controls, done: job.Done) -> Iterator[
     events = {trend.event for trend in done.trends}
     if unknown := set(options.events) - events:
         yield f"--event: {_not_named(unknown, done.trends)}"
-    if unknown := set(filter(None, controls)) - events:
+    if unknown := set(filter(None, options.controls)) - events:
         yield f"--control {options.control}: {_not_named(unknown, done.trends)}"
 
 
@@ -132,7 +121,7 @@ def _chosen(options: Options, trends: Sequence[Trend]) -> list[Trend]:
 
 def _print(options: Options, done: job.Done) -> None:
     chosen = _chosen(options, done.trends)
-    notes = [*map(describe, done.complaints), *done.notes]
+    notes = list(done.notes)
     missing = len({trend.series for trend in chosen}) - SERIES_MAX
     if missing > 0 and not options.no_pictures:
         text = f"{SERIES_MAX} series were drawn, {missing} were not; choose series with --event"

@@ -5,26 +5,28 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import date, timedelta
 from functools import partial
+from itertools import starmap
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from shared.sampling.forms import HEAD_BYTES
 from shared.sampling.model import Record, RecordKind
-from shared.sampling.places import NAME_LENGTH_MAX, SERIES_MAX, limited
 from shared.sampling.records import read_lines
-from shared.sampling.series import UNDATED, BlobDate, Shape, Totals
+from shared.sampling.series import UNDATED, BlobDate, Shape, Totals, describe_combined, limited
 from shared.sampling.trend_rows import Trend
-from shared.sampling.trends import ALL_REQUESTS, Controls, TrendInputs, trends_of
+from shared.sampling.trends import ALL_REQUESTS, TrendInputs, trends_of
 from shared.sampling.unreadable import spans
 from spark_jobs.errors import JobError
 from spark_jobs.model import ROLE, Complaint, Extracted, describe, unread_files
+from spark_jobs.options import Options
 from spark_jobs.publish import publishing, results
 from spark_jobs.publish.publishing import Entry, Manifest, event_dates, unreadable
 from spark_jobs.publish.stores import Store
-from spark_jobs.read.files import Chunk, SourceFile, bytes_by_date, chosen, files_by_hour
-from spark_jobs.read.sources import ClusterFiles, Source, pieces_of_chunks
+from spark_jobs.read.files import Chunk, SourceFile, bytes_by_date, chosen
+from spark_jobs.read.sources import ClusterFiles, Source, local_path, pieces_of_chunks
 
 if TYPE_CHECKING:
     from spark_jobs.engine import Engine
@@ -41,39 +43,17 @@ NAMES_MAX = 10
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
-    """What to compute, from the files of the dates ``since`` to ``until``; None sets no limit."""
-
-    shape: Shape
-    run_id: str
-    today: date
-    since: date | None = None
-    until: date | None = None
-    controls: Mapping[str, Controls] = field(default_factory=dict)
-    holidays: Collection[date] = ()
-    kept_events: Collection[str] = ()
-    """Events that are never added up as ``(other)``."""
-    replace: bool = False
-    """Whether dates of which files are gone are computed from the files that are left."""
-    control_file: str = ""
-    """It is no telemetry, also if it lies in the input."""
-    trust_weights: bool = False
-    """Whether days are judged whose senders may not state their sampling."""
-
-
-@dataclass(frozen=True, slots=True)
 class Done:
     """What a run published. ``changed`` has event dates; trends and totals are those of all dates.
     ``warning`` names the blob dates that cannot be read again; it is empty if there are none. An
     event date with records of such dates keeps its published totals. ``notes`` has whatever else an
-    operator should know.
+    operator should know, such as what could not be read.
     """
 
     manifest: Manifest
     changed: Collection[str]
     trends: Sequence[Trend]
     totals: Totals
-    complaints: Sequence[Complaint]
     warning: str
     notes: Sequence[str] = ()
 
@@ -83,17 +63,18 @@ Report = Callable[[Sequence[Trend]], Mapping[str, bytes]]
 
 
 def run_job(
-    source: Source, store: Store, engine: Engine, request: Request, report: Report = lambda _: {}
+    source: Source, store: Store, engine: Engine, options: Options, report: Report = lambda _: {}
 ) -> Done:
     """Run the job. If it raises JobError, nothing has changed."""
-    base = publishing.latest(store, request.shape)
-    listed = [file for file in source.files() if file.path != request.control_file]
+    base = publishing.latest(store, options.shape)
+    control = str(Path(local_path("--control", options.control)).absolute())
+    listed = [file for file in source.files() if file.path != control]
     exports = [file for file in listed if file.is_export]
-    this = _Run(source, store, engine, request, base, listed, exports, report)
-    with publishing.discarded_on_failure(store, request.run_id):
+    this = _Run(source, store, engine, options, base, listed, exports, report)
+    with publishing.discarded_on_failure(store, options.run_id):
         extracted = this.extract()
     done = this.publish(extracted)
-    errors = publishing.clean_up(store, request.run_id)
+    errors = publishing.clean_up(store, options.run_id)
     return replace(done, notes=[*done.notes, *errors])
 
 
@@ -102,7 +83,7 @@ class _Run:
     source: Source
     store: Store
     engine: Engine
-    request: Request
+    options: Options
     base: Manifest
     listed: Sequence[SourceFile]
     """All files of the source, of any date."""
@@ -111,24 +92,21 @@ class _Run:
     report: Report
 
     def extract(self) -> Extracted:
-        files, run_id = self._files(), self.request.run_id
+        files, run_id = self._files(), self.options.run_id
         if not files:
             return Extracted({})
         folders = self.store.url(f"partials/{run_id}"), self.store.url(f"quarantine/{run_id}")
         try:
-            extracted = self.engine.extract(self.source, files, self.request.shape, *folders)
+            extracted = self.engine.extract(self.source, files, self.options.shape, *folders)
         except Exception as error:  # Spark wraps the error of a task in its own text
             raised = re.search(OF_TASKS, str(error))
             if raised is None:
                 raise
             remedy = "" if "errors.Job" in raised[0] else LACKS
             raise JobError(f"{raised[1] or raised[0]}{remedy}") from error
-        more = unread_files(chosen(self.listed, self.request.since, self.request.until))
-        counts = files_by_hour(files)
-        blob_dates = {d: replace(r, files=counts[d]) for d, r in extracted.blob_dates.items()}
-        extracted = replace(
-            extracted, blob_dates=blob_dates, complaints=[*more, *extracted.complaints]
-        )
+        more = unread_files(chosen(self.listed, self.options.since, self.options.until))
+        extracted = replace(extracted, complaints=[*more, *extracted.complaints])
+        blob_dates = extracted.blob_dates
         has_records = any(read.records for read in blob_dates.values())
         if not has_records and not publishing.incomplete(self.base.entries, blob_dates):
             raise JobError(nothing_read(self.source, files, extracted))
@@ -140,9 +118,9 @@ class _Run:
         are read again once, unless some of these files have been deleted meanwhile. There need not
         be any files if all requested dates have been published with records.
         """
-        name, since, until = self.source.name, self.request.since, self.request.until
+        name, since, until = self.source.name, self.options.since, self.options.until
         files = chosen(self.every, since, until)
-        requested = dates_without_files((), self.request)
+        requested = dates_without_files((), self.options)
         known = bool(requested) and requested <= self._had_records
         if not self.every and not known:
             others = [describe(each) for each in unread_files(self.listed)]
@@ -168,18 +146,18 @@ class _Run:
         return {day for day, entry in self.base.entries.items() if entry.read.records}
 
     def publish(self, extracted: Extracted) -> Done:
-        request = self.request
+        options = self.options
         # A date that had records keeps them, because a lifecycle rule may have deleted its files.
-        without_files = dates_without_files(extracted.blob_dates, request)
+        without_files = dates_without_files(extracted.blob_dates, options)
         empty = without_files - self._had_records
         read = {**dict.fromkeys(empty, BlobDate()), **extracted.blob_dates}
-        mine = {day: Entry(request.run_id, self.engine.name, of) for day, of in read.items()}
+        mine = {day: Entry(options.run_id, self.engine.name, of) for day, of in read.items()}
         partly = publishing.incomplete(self.base.entries, read)
-        kept = describe_kept(without_files - empty, set() if request.replace else partly)
+        kept = describe_kept(without_files - empty, set() if options.replace else partly)
         compute = partial(self._compute, extracted.complaints, kept)
-        shape, run_id = request.shape, request.run_id
+        shape, run_id = options.shape, options.run_id
         return publishing.publish(
-            self.store, self.base, mine, shape, run_id, compute, replace=request.replace
+            self.store, self.base, mine, shape, run_id, compute, replace=options.replace
         )
 
     def _compute(
@@ -201,11 +179,11 @@ class _Run:
                 partials.setdefault(self.store.url(f"partials/{entry.run_id}"), []).append(day)
                 records.update(found)
         computed, operations = self.engine.total(partials, records)
-        request, read = self.request, {day: entry.read for day, entry in new.entries.items()}
+        options, read = self.options, {day: entry.read for day, entry in new.entries.items()}
         old, old_operations = results.read(self.store, old_results)
-        today = str(request.today)
+        today = str(options.today)
         last = max((day for day in read if day <= today), default=today)
-        always = {ALL_REQUESTS, *request.kept_events}
+        always = {ALL_REQUESTS, *options.kept_events}
         computed, combined = limited(old, computed, last, always)
         totals = results.merged(old, computed, changed)
         with_records = {day for day, _ in totals}
@@ -214,11 +192,11 @@ class _Run:
         inputs = TrendInputs(
             new.shape,
             read,
-            request.today,
-            request.controls,
-            request.holidays,
+            options.today,
+            options.controls,
+            options.holidays,
             formats,
-            request.trust_weights,
+            options.trust_weights,
             operations,
         )
         if not old_results and (lacking := missing_option(totals, new.shape)):
@@ -230,8 +208,8 @@ class _Run:
         files = {**results.files_of(totals, operations, trends, new), **self.report(trends)}
         for name, content in files.items():
             self.store.write(f"results/{new.results}/{name}", content)
-        notes = [describe_combined(kind, count) for kind, count in sorted(combined.items())]
-        return Done(new, changed, trends, totals, complaints, warning, notes)
+        notes = [*map(describe, complaints), *starmap(describe_combined, sorted(combined.items()))]
+        return Done(new, changed, trends, totals, warning, notes)
 
 
 def missing_option(totals: Totals, shape: Shape) -> str:
@@ -249,7 +227,9 @@ def missing_option(totals: Totals, shape: Shape) -> str:
 
 def names_in(source: Source, files: Sequence[SourceFile], option: str) -> str:
     """Returns which measurements or dimensions occur at the beginning of some files."""
-    records = list(_sampled(source, files))
+    some = files[:: -(-len(files) // SAMPLED_FILES)]
+    read = [each for each in read_lines(_lines(source, some)) if isinstance(each, Record)]
+    records = [record for record in read if record.kind is not RecordKind.METRIC]
     if option.startswith(MEASUREMENT):
         return there_are(name for record in records for name in record.measurements)
     roles = [ROLE for record in records if record.role_name]
@@ -266,12 +246,6 @@ def there_are(names: Iterable[str]) -> str:
     )
 
 
-def _sampled(source: Source, files: Sequence[SourceFile]) -> Iterator[Record]:
-    for outcome in read_lines(_lines(source, files[:: -(-len(files) // SAMPLED_FILES)])):
-        if isinstance(outcome, Record) and outcome.kind is not RecordKind.METRIC:
-            yield outcome
-
-
 def _lines(source: Source, files: Sequence[SourceFile]) -> Iterator[bytes]:
     if isinstance(source, ClusterFiles):
         yield from (bytes(row.line) for row in source.lines(files).limit(SAMPLED_LINES).collect())
@@ -281,11 +255,11 @@ def _lines(source: Source, files: Sequence[SourceFile]) -> Iterator[bytes]:
         yield from piece.split(b"\n") if isinstance(piece, bytes) else ()
 
 
-def dates_without_files(blob_dates: Collection[str], request: Request) -> set[str]:
+def dates_without_files(blob_dates: Collection[str], options: Options) -> set[str]:
     """Returns the dates of the requested range that have no file. They count as read."""
     dated = sorted(day for day in blob_dates if day != UNDATED)
-    first = request.since or (date.fromisoformat(dated[0]) if dated else None)
-    last = request.until or (date.fromisoformat(dated[-1]) if dated else None)
+    first = options.since or (date.fromisoformat(dated[0]) if dated else None)
+    last = options.until or (date.fromisoformat(dated[-1]) if dated else None)
     if first is None or last is None:
         return set()
     days = {(first + timedelta(days=n)).isoformat() for n in range((last - first).days + 1)}
@@ -307,18 +281,9 @@ def describe_unreadable(entries: Mapping[str, Entry]) -> str:
     )
 
 
-def describe_combined(kind: str, count: int) -> str:
-    return (
-        f"{count} series of the kind {kind} are added up as (other), because a kind has at most"
-        f" {SERIES_MAX} series and a name at most {NAME_LENGTH_MAX} characters; --event NAME keeps"
-        " an event"
-    )
-
-
 def describe_kept(gone: Collection[str], partly: Collection[str]) -> str:
     """Describes blob dates that keep their published records; empty if there are none."""
-    files = f"files of {spans(gone)}, because all of them are gone" if gone else ""
-    some = f"files of {spans(partly)}, because some of them are gone" if partly else ""
+    files = {"all": gone, "some": partly}
+    told = [f"files of {spans(of)}, because {n} of them are gone" for n, of in files.items() if of]
     remedy = " unless --replace is given" if partly else ""
-    named = "; ".join(filter(None, [files, some]))
-    return f"{named}; the published records stay{remedy}" if named else ""
+    return f"{'; '.join(told)}; the published records stay{remedy}" if told else ""

@@ -10,7 +10,7 @@ from typing import Any
 from shared.sampling.model import NOTICES, Reason
 from shared.sampling.series import BlobDate
 from spark_jobs.errors import JobError
-from spark_jobs.read.files import SourceFile, bytes_by_date
+from spark_jobs.read.files import SourceFile, bytes_by_date, files_by_hour
 
 ROLE = "AppRoleName"
 COMPLAINTS_MAX = 100
@@ -41,7 +41,7 @@ def extracted(files: Sequence[SourceFile], groups: Iterable[Any]) -> Extracted:
     A group has a number of ``lines`` that were read of a blob date and an event date; or, with a
     ``reason`` and ``field``, that were not read, and the file and detail of an ``example``.
     """
-    groups, blob_dates, sizes = list(groups), {}, bytes_by_date(files)
+    groups, blob_dates, sizes, hours = list(groups), {}, bytes_by_date(files), files_by_hour(files)
     if unlisted := {group.blob_date for group in groups} - sizes.keys():
         raise JobError(f"records of {min(unlisted)} were read, but no file of that date was listed")
     for day, size_bytes in sizes.items():
@@ -52,6 +52,7 @@ def extracted(files: Sequence[SourceFile], groups: Iterable[Any]) -> Extracted:
         blob_dates[day] = BlobDate(
             size_bytes,
             records=dict(+records),
+            files=hours[day],
             quarantined=sum(g.lines for g in counts if g.reason and g.reason not in NOTICES),
             bad_values=sum(g.lines for g in counts if g.reason == Reason.BAD_VALUE),
             damaged=sum(g.lines for g in counts if g.reason == Reason.DAMAGED),
@@ -80,26 +81,25 @@ def unread_files(files: Iterable[SourceFile]) -> list[Complaint]:
     return [Complaint(Reason.OTHER_NAME, "", len(unread), unread[0].path, detail)]
 
 
+TOLD: Mapping[str, str] = {
+    Reason.OTHER_NAME: "{n} file{s} not read because of the name, such as {place}: {detail}",
+    Reason.OTHER_FORM: "{n} file{s} not read, such as {place}: {detail}",
+    Reason.DAMAGED: "{n} file{s} read only in part, such as {place}: {detail}",
+    Reason.OTHER_TABLE: (
+        "{n} record{s} of the table {name} not read, because it has no events, such as in {place}"
+    ),
+    Reason.UNKNOWN_COLUMN: (
+        "column {name} is not documented, so records that differ only in it count as copies; it is"
+        " in {place}"
+    ),
+    Reason.BAD_VALUE: "{n} record{s} counted without a value {why}, such as in {place}: {detail}",
+}
+OF_LINES = "{n} line{s} not read {why}, such as in {place}: {detail}"
+
+
 def describe(complaint: Complaint) -> str:
     """Returns one line, which begins with the number of what was not read, if it was counted."""
-    count, name = complaint.count, complaint.field
-    plural, place = "" if count == 1 else "s", complaint.file
-    told = f"({complaint.reason}{f', field {name}' if name else ''}), such as in {place}"
-    match complaint.reason:
-        case Reason.OTHER_NAME:
-            what = f"{count} file{plural} not read because of the name, such as {place}"
-        case Reason.OTHER_FORM:
-            what = f"{count} file{plural} not read, such as {place}"
-        case Reason.DAMAGED:
-            what = f"{count} file{plural} read only in part, such as {place}"
-        case Reason.OTHER_TABLE:
-            what = f"{count} record{plural} of the table {name} not read, because it has no events"
-            return f"{what}, such as in {place}"
-        case Reason.UNKNOWN_COLUMN:
-            what = f"column {name} is not documented, so records that differ only in it count"
-            return f"{what} as copies; it is in {place}"
-        case Reason.BAD_VALUE:
-            what = f"{count} record{plural} counted without a value {told}"
-        case _:
-            what = f"{count} line{plural} not read {told}"
-    return f"{what}: {complaint.detail}"
+    n, name, detail = complaint.count, complaint.field, complaint.detail
+    why = f"({complaint.reason}{f', field {name}' if name else ''})"
+    told, s = TOLD.get(complaint.reason, OF_LINES), "" if n == 1 else "s"
+    return told.format(n=n, s=s, name=name, why=why, place=complaint.file, detail=detail)

@@ -3,31 +3,50 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
 from datetime import date
 from typing import Any
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
+from shared.sampling.control import Controls
 from shared.sampling.series import Shape
 
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    inputs: tuple[str, ...]
-    output: str
-    since: date | None
-    until: date | None
-    events: tuple[str, ...]
+    """What a run computes, from the files of the dates ``since`` to ``until``; None sets no limit.
+
+    The command reads ``controls`` from the file ``control``, and names the run.
+    """
+
     shape: Shape
-    json: bool
-    control: str
-    holidays: tuple[date, ...]
-    tables: str
-    profile: tuple[tuple[str, str], ...]
-    no_pictures: bool
-    replace: bool
-    trust_weights: bool
+    run_id: str
+    today: date
+    since: date | None = None
+    until: date | None = None
+    controls: Controls = field(default_factory=dict)
+    holidays: tuple[date, ...] = ()
+    events: Collection[str] = ()
+    profile: Sequence[tuple[str, str]] = ()
+    """Events and resources."""
+    inputs: Sequence[str] = ()
+    output: str = ""
+    control: str = ""
+    """It is no telemetry, also if it lies in the input."""
+    tables: str = ""
+    data_set: str = ""
+    replace: bool = False
+    """Whether dates of which files are gone are computed from the files that are left."""
+    trust_weights: bool = False
+    """Whether days are judged whose senders may not state their sampling."""
+    json: bool = False
+    no_pictures: bool = False
+
+    @property
+    def kept_events(self) -> set[str]:
+        """Events that are never added up as ``(other)``."""
+        return {*self.events, *(event for event, _ in self.profile)}
 
 
 def parse(arguments: Sequence[str] | None, today: date) -> Options:
@@ -48,7 +67,7 @@ def parse(arguments: Sequence[str] | None, today: date) -> Options:
     if given["profile"] and not given["tables"]:
         parser.error("--profile: writes to a table, so it needs --tables")
     shape = Shape(given.pop("measurement"), given.pop("dimension"), given.pop("time_zone"))
-    return Options(**given, shape=shape)
+    return Options(shape, "", today, **given)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -86,6 +105,8 @@ def _parser() -> argparse.ArgumentParser:
     add("--json", action="store_true", help="print what was computed, one object a line")
     add("--tables", default="", metavar="URL", help="write rows to Table Storage: a table endpoint"
         " (managed identity) or the name of a variable with a connection string")  # fmt: skip
+    add("--data-set", default="", metavar="NAME", help="with --tables: tells the rows of this data"
+        " set from those of others")  # fmt: skip
     add("--profile", action="append", default=[], type=_pair, metavar="EVENT=RESOURCE",
         help="with --tables: an event's usual week as a scaled resource's profile")  # fmt: skip
     add("--no-pictures", action="store_true", help="do not draw pictures")

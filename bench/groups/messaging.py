@@ -13,9 +13,8 @@ from azure.servicebus.exceptions import MessageSizeExceededError
 from bench.measurement import Measurement
 from bench.repeats import calls_per_second
 from shared.messaging.encoder import encode_all, fill
-from shared.messaging.model import Batch, BatchLimits, EncodedMessage
-from shared.messaging.packing import Encoded, pack
-from shared.messaging.wire_size import section_bytes
+from shared.messaging.model import BatchLimits, EncodedMessage
+from shared.messaging.packing import Encoded, pack, section_bytes
 from shared.values.messages import Message, Order
 
 LIMITS = BatchLimits(256 * 1024)
@@ -71,11 +70,10 @@ def _direct(rows: Sequence[Row]) -> int:
         for body, message_id, values in rows
     ]
     encoded = encode_all(messages, NOW_MS)
-    chunks = pack(range(len(encoded)), encoded, LIMITS, Order.KEPT)
-    for chunk in chunks:
-        batch = ServiceBusMessageBatch(LIMITS.batch_bytes)
-        fill(batch, Batch([encoded[p] for p in chunk.positions], chunk.wire_bytes))
-    return len(chunks)
+    packed = pack(encoded, LIMITS, Order.KEPT)
+    for batch in packed:
+        fill(ServiceBusMessageBatch(LIMITS.batch_bytes), batch)
+    return len(packed)
 
 
 def _by_add_message(rows: Sequence[Row]) -> int:
@@ -98,9 +96,9 @@ def _by_add_message(rows: Sequence[Row]) -> int:
 def _number_of_batches(
     name: str, request: Encoded, order: Order, aim: str, note: str = BOUND
 ) -> Measurement:
-    chunks = pack(range(len(request)), request, LIMITS, order)
+    batches = pack(request, LIMITS, order)
     bound = math.ceil(sum(section_bytes(each.size_bytes) for each in request) / LIMITS.batch_bytes)
-    return Measurement(f"messaging.batches_{name}", len(chunks), "batches", bound, aim, note)
+    return Measurement(f"messaging.batches_{name}", len(batches), "batches", bound, aim, note)
 
 
 def _rows(body_bytes: int, count: int) -> list[Row]:
@@ -110,4 +108,4 @@ def _rows(body_bytes: int, count: int) -> list[Row]:
 
 def _request(shape: Callable[[random.Random], int], count: int) -> Encoded:
     randomly = random.Random(SEED)
-    return [EncodedMessage(Message(None, f"m{n}"), shape(randomly)) for n in range(count)]
+    return [EncodedMessage(n, Message(None, f"m{n}"), shape(randomly)) for n in range(count)]

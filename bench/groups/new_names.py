@@ -11,8 +11,7 @@ from datetime import date, timedelta
 
 from bench.measurement import Measurement
 from shared.sampling.estimates import Sums
-from shared.sampling.places import limited
-from shared.sampling.series import BlobDate, DaySums, Series, Shape, Totals
+from shared.sampling.series import BlobDate, DaySums, Series, Shape, Totals, limited
 from shared.sampling.trend_rows import Trend
 from shared.sampling.trends import TrendInputs, trends_of
 from shared.sampling.verdict import LOST

@@ -96,7 +96,7 @@ class MemoryLink:
     async def open(self) -> BatchLimits:
         self.opened += 1
         self._broken = False
-        return BatchLimits(self._announced(), message_bytes=self.queue.message_bytes)
+        return BatchLimits(self._announced(), self.queue.batch_messages, self.queue.message_bytes)
 
     async def send(self, batch: Batch) -> Outcome:
         if self._broken:

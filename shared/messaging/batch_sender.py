@@ -6,12 +6,11 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Protocol
 
 from shared.messaging.model import (
-    BATCH_MESSAGES_MAX,
     Batch,
     BatchLimits,
     EncodedMessage,
@@ -20,17 +19,17 @@ from shared.messaging.model import (
 )
 from shared.messaging.packing import Encoded
 from shared.messaging.send_state import (
+    Disconnected,
     Outcome,
     RetryBudget,
     SendState,
-    Unreachable,
     advance,
     begin,
     exhausted,
     opened,
     window_passed,
 )
-from shared.values.messages import LinkFailed, Message, Order, Result
+from shared.values.messages import LinkFailed, Message, MessagingError, Order, Result
 
 
 class BatchLink(Protocol):
@@ -68,7 +67,6 @@ class BatchSender:
     sleep: Sleep
     new_id: Callable[[], str]
     budget: RetryBudget = field(default_factory=RetryBudget)
-    batch_messages: int = BATCH_MESSAGES_MAX
     on_pause: OnPause = lambda *_: None
     duplicate_window: timedelta | None = None
     """How long the queue recognizes ids. None if it does not, or if duplicates do no harm."""
@@ -84,7 +82,8 @@ class BatchSender:
         on_progress: OnProgress = lambda _: None,
     ) -> Result:
         """Send all messages except those that the service refused, which the result names. Raises
-        UnsendableMessage before anything is sent, and SendingStopped with the unsent messages."""
+        UnsendableMessage before anything is sent, LinkFailed if the link was never opened, and
+        SendingStopped with the unsent messages."""
         encoded = self.link.prepare(_identified(messages, self.new_id))
         async with self._turn:
             return await self._send(encoded, order, on_progress)
@@ -93,53 +92,42 @@ class BatchSender:
         await self.link.close()
 
     async def _send(self, encoded: Encoded, order: Order, on_progress: OnProgress) -> Result:
-        state = begin(encoded, await self._known_limits(), order)
-        while state.chunks:
-            state = await self._step(state)
-            on_progress(state.progress)
+        state = begin(encoded, self.limits, order)
+        while state.planned:
+            before, state = state, await self._step(state)
+            if state.progress != before.progress:
+                on_progress(state.progress)
         return state.result
 
     async def _step(self, state: SendState) -> SendState:
         if exhausted(state, self.budget):
-            raise _stopped(state, state.last_failure)
+            raise self._stopped(state, state.last_failure)
         if state.pause_seconds:
-            await self._pause(state.last_failure, state.pause_seconds)
-        began = self.seconds()
+            self.on_pause(state.last_failure, state.pause_seconds)
+            await self.sleep(state.pause_seconds)
         try:
             if state.must_open:
-                return opened(state, await self.link.open())
-            if window_passed(state, self.duplicate_window, began):
-                raise _stopped(state, f"{WINDOW_PASSED} {self.duplicate_window}")
-            outcome: Outcome = await self.link.send(state.batch)
+                state = opened(state, await self.link.open())
+            else:
+                began = self.seconds()
+                if window_passed(state, self.duplicate_window, began):
+                    raise self._stopped(state, f"{WINDOW_PASSED} {self.duplicate_window}")
+                outcome = await self.link.send(state.batch)
+                state = advance(state, outcome, self.budget, began)
         except ConnectionError as error:
-            outcome = Unreachable(str(error))
+            lost = Disconnected(f"no connection: {error}", was_sent=False)
+            return advance(state, lost, self.budget)
         except LinkFailed as error:
-            raise _stopped(state, str(error)) from error
-        state = advance(state, outcome, self.budget, began)
+            raise self._stopped(state, str(error)) from error
         self.limits = state.limits
         return state
 
-    async def _known_limits(self) -> BatchLimits:
-        """The link's limits. Opens the link if it was never opened. Raises LinkFailed."""
-        failures = 0
-        while self.limits is None:
-            try:
-                stated = await self.link.open()
-                self.limits = replace(stated, batch_messages=self.batch_messages)
-            except ConnectionError as error:
-                failures += 1
-                if failures >= self.budget.failures_max:
-                    raise LinkFailed(f"no connection: {error}") from error
-                await self._pause(str(error), self.budget.pause(failures))
-        return self.limits
-
-    async def _pause(self, reason: str, seconds: float) -> None:
-        self.on_pause(reason, seconds)
-        await self.sleep(seconds)
-
-
-def _stopped(state: SendState, reason: str) -> SendingStopped:
-    return SendingStopped(reason, state.result, state.unsent, state.unknown_names)
+    def _stopped(self, state: SendState, reason: str) -> MessagingError:
+        """The error to raise. Over a link that was never opened, nothing was sent."""
+        if self.limits is None:
+            return LinkFailed(reason)
+        unsent = [each.message for each in state.waiting]
+        return SendingStopped(reason, state.result, unsent, state.unknown_names)
 
 
 def _identified(messages: Sequence[Message], new_id: Callable[[], str]) -> Sequence[Message]:

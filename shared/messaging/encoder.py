@@ -46,7 +46,7 @@ def encode_all(messages: Sequence[Message], created_ms: int) -> list[EncodedMess
         except UNSENDABLE as error:
             problems.append(f"#{place} ({message.message_id}): {error}")
         else:
-            encoded.append(EncodedMessage(message, len(data), data))
+            encoded.append(EncodedMessage(place, message, len(data), data))
     if problems:
         raise UnsendableMessage(listed(problems, NAMED_MAX, "; "))
     return encoded

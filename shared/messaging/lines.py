@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Any
 
 from shared.messaging.model import BadLines
@@ -56,17 +56,22 @@ def _message(line: str) -> Message:
         raise ValueError(
             "it must be an object with a body; to send the lines themselves, use --raw"
         )
-    if unknown := set(fields) - {"body", *TEXTS, *OTHERS}:
+    if unknown := set(fields) - {"body", *READERS}:
         raise ValueError(f"unknown field {min(unknown)!r}")
-    body = fields["body"]
-    values = {name: _text(name, fields[name]) for name in TEXTS if name in fields}
-    for name, (field, parse) in OTHERS.items():
-        if name in fields:
-            values[field] = parse(fields[name])
+    body = fields.pop("body")
+    values = dict(_read(name, value) for name, value in fields.items())
     if not isinstance(body, str):
         body = json.dumps(body, separators=(",", ":"))
         values.setdefault("content_type", JSON_TYPE)
     return Message(body, **values)
+
+
+def _read(name: str, value: object) -> tuple[str, Any]:
+    field, parse, must = READERS[name]
+    try:
+        return field, parse(value)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise ValueError(f"{name} is {quoted(value)}; it must be {must}") from error
 
 
 def _parsed(line: str) -> Any:
@@ -94,38 +99,31 @@ def _infinite(value: object, place: str) -> Iterator[tuple[str, float]]:
             yield from _infinite(each, f"{place}[{index}]")
 
 
-def _text(name: str, value: object) -> Any:
+def _text(value: Any) -> str:
     if not isinstance(value, str):
-        raise ValueError(f"{name} is {quoted(value)}; it must be a text")
+        raise TypeError
     return value
 
 
-def _seconds(value: object) -> timedelta:
-    if not isinstance(value, int | float) or isinstance(value, bool):
-        raise ValueError(f"time_to_live_seconds is {quoted(value)}; it must be a number")
-    try:
-        return timedelta(seconds=value)
-    except (ValueError, OverflowError):
-        raise ValueError(f"time_to_live_seconds is {quoted(value)}, which is too large") from None
+def _seconds(value: Any) -> timedelta:
+    if isinstance(value, bool):
+        raise TypeError
+    return timedelta(seconds=value)
 
 
-def _time(value: object) -> datetime:
-    try:
-        return utc_by_default(value)  # type: ignore[arg-type]
-    except (TypeError, ValueError) as error:
-        raise ValueError(f"scheduled_at is {quoted(value)}; it must be an ISO 8601 time") from error
-
-
-def _properties(value: object) -> Mapping[str, Any]:
+def _properties(value: Any) -> Mapping[str, Any]:
     simple = str | int | float | bool | None
     if not isinstance(value, dict) or not all(isinstance(v, simple) for v in value.values()):
-        raise ValueError("application_properties must be an object of texts, numbers and booleans")
+        raise TypeError
     return value
 
 
-OTHERS: dict[str, tuple[str, Callable[[object], Any]]] = {
-    "time_to_live_seconds": ("time_to_live", _seconds),
-    "scheduled_at": ("scheduled_at", _time),
-    "application_properties": ("application_properties", _properties),
-}
-"""Fields whose values are not texts: the field of Message, and its reader."""
+READERS: Mapping[str, tuple[str, Callable[[Any], Any], str]] = {
+    **{name: (name, _text, "a text") for name in TEXTS},
+    "time_to_live_seconds": ("time_to_live", _seconds, "a number, and not too large"),
+    "scheduled_at": ("scheduled_at", utc_by_default, "an ISO 8601 time"),
+    "application_properties": (
+        "application_properties", _properties, "an object of texts, numbers and booleans"
+    ),
+}  # fmt: skip
+"""The field of Message, the reader, and what the value must be, for each field beside the body."""

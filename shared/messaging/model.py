@@ -14,8 +14,9 @@ BATCH_MESSAGES_MAX = 4500
 
 
 class EncodedMessage(NamedTuple):
-    """A message ready to send."""
+    """A message ready to send, and its place in the call."""
 
+    place: int
     message: Message
     size_bytes: int
     data: bytes = b""
@@ -47,19 +48,15 @@ class BatchLimits:
 
 
 @dataclass(frozen=True, slots=True)
-class Chunk:
-    """A batch's messages, by position, and its size on the wire. A single one has no envelope."""
-
-    positions: Sequence[int]
-    wire_bytes: int
-
-
-@dataclass(frozen=True, slots=True)
 class Batch:
-    """A chunk with its messages, which a link can send."""
+    """Messages that are sent as one, and their size on the wire. A single one has no envelope."""
 
     encoded: Sequence[EncodedMessage]
     wire_bytes: int
+
+    @property
+    def places(self) -> list[int]:
+        return [each.place for each in self.encoded]
 
 
 @dataclass(frozen=True, slots=True)

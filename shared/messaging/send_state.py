@@ -6,9 +6,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from datetime import timedelta
 
-from shared.messaging.model import Batch, BatchLimits, Chunk, Progress
-from shared.messaging.packing import Encoded, halves, pack, too_large
-from shared.values.messages import Message, Order, Refusal, Result
+from shared.messaging.model import Batch, BatchLimits, EncodedMessage, Progress
+from shared.messaging.packing import Encoded, halves, pack
+from shared.values.messages import Order, Refusal, Result
 
 SHRINK = 0.95
 """The factor of the limit after a refusal."""
@@ -40,19 +40,14 @@ class ServerBusy:
 
 @dataclass(frozen=True, slots=True)
 class Disconnected:
-    """Nobody knows whether the batch has arrived. The link must be opened again."""
+    """The link must be opened again. Nobody knows whether the batch has arrived, unless it was not
+    sent."""
 
-    reason: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Unreachable:
-    """The batch has not arrived, because there is no link."""
-
-    reason: str = ""
+    reason: str
+    was_sent: bool = True
 
 
-Outcome = Accepted | SizeExceeded | BatchRefused | ServerBusy | Disconnected | Unreachable
+Outcome = Accepted | SizeExceeded | BatchRefused | ServerBusy | Disconnected
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,19 +72,19 @@ class RetryBudget:
 
 @dataclass(frozen=True, slots=True)
 class SendState:
-    """The state of one call. The next batch to send is the first of ``chunks``."""
+    """The state of one call. The next batch to send is the first of ``planned``."""
 
     encoded: Encoded
     order: Order
     limits: BatchLimits
-    chunks: tuple[Chunk, ...]
+    planned: tuple[Batch, ...]
     sent: int = 0
     batches: int = 0
     bytes: int = 0
     retries: int = 0
     resent_unknown: int = 0
     unknown: frozenset[int] = frozenset()
-    """The positions of the messages that may have arrived."""
+    """The places of the messages that may have arrived."""
     unknown_since: float = 0.0
     """When the first attempt whose outcome is unknown began."""
     refused: tuple[Refusal, ...] = ()
@@ -101,8 +96,7 @@ class SendState:
 
     @property
     def batch(self) -> Batch:
-        chunk = self.chunks[0]
-        return Batch([self.encoded[position] for position in chunk.positions], chunk.wire_bytes)
+        return self.planned[0]
 
     @property
     def progress(self) -> Progress:
@@ -114,43 +108,36 @@ class SendState:
         return Result(*counts, tuple(sorted(self.refused, key=lambda each: each.position)))
 
     @property
-    def unsent(self) -> list[Message]:
-        """The messages that are not known to have arrived, in the order of sending."""
-        return [self.encoded[position].message for position in self.waiting]
-
-    @property
     def unknown_names(self) -> list[str]:
         named = [(place, self.encoded[place].message.message_id) for place in sorted(self.unknown)]
         return [f"#{place} ({name})" for place, name in named]
 
-    def refusal(self, position: int, reason: str) -> Refusal:
-        return Refusal(position, self.encoded[position].message.message_id, reason)
-
     @property
-    def waiting(self) -> list[int]:
-        return [position for chunk in self.chunks for position in chunk.positions]
+    def waiting(self) -> list[EncodedMessage]:
+        """The messages that are not known to have arrived, in the order of sending."""
+        return [each for batch in self.planned for each in batch.encoded]
 
 
-def begin(encoded: Encoded, limits: BatchLimits, order: Order) -> SendState:
-    """The plan for all messages that are not too large for the link; those are refused."""
-    everything = Chunk(range(len(encoded)), 0)
-    return _planned_again(SendState(encoded, order, limits, (everything,)), limits)
+def begin(encoded: Encoded, limits: BatchLimits | None, order: Order) -> SendState:
+    """The plan for all messages that are not too large for the link; those are refused. A link that
+    was never opened has no limits, so it must be opened first."""
+    state = SendState(encoded, order, limits or BatchLimits(0), (Batch(encoded, 0),))
+    return _planned_again(state, limits) if limits else replace(state, must_open=True)
 
 
 def opened(state: SendState, link: BatchLimits) -> SendState:
     """The state after the link was opened again, perhaps with other limits."""
     state = replace(state, must_open=False, pause_seconds=0.0)
-    stated = {"link_bytes": link.link_bytes, "message_bytes": link.message_bytes}
-    limits = replace(state.limits, **stated)
+    limits = replace(link, learned_bytes=state.limits.learned_bytes)
     return state if limits == state.limits else _planned_again(state, limits)
 
 
 def advance(
     state: SendState, outcome: Outcome, budget: RetryBudget, began: float = 0.0
 ) -> SendState:
-    """The state after the first chunk's outcome. ``began`` is of a steady clock, in seconds."""
-    if not isinstance(outcome, Unreachable):
-        again = state.unknown.intersection(state.chunks[0].positions)
+    """The state after the first batch's outcome. ``began`` is of a steady clock, in seconds."""
+    if not isinstance(outcome, Disconnected) or outcome.was_sent:
+        again = state.unknown.intersection(state.batch.places)
         state = replace(state, resent_unknown=state.resent_unknown + len(again))
     match outcome:
         case Accepted():
@@ -165,12 +152,9 @@ def advance(
             pause_seconds = min(pause_seconds, budget.busy_seconds_max)
             return _failed(state, pause_seconds, "the service is busy")
         case Disconnected():
-            unknown = _unknown(state, budget, outcome.reason or "disconnected", began)
-            return replace(unknown, must_open=True)
-        case Unreachable():
-            pause_seconds = budget.pause(state.failures + 1)
-            failed = _failed(state, pause_seconds, outcome.reason or "no connection")
-            return replace(failed, must_open=True)
+            failed = _failed(state, budget.pause(state.failures + 1), outcome.reason)
+            failed = replace(failed, must_open=True)
+            return _unknown(failed, began) if outcome.was_sent else failed
 
 
 def exhausted(state: SendState, budget: RetryBudget) -> bool:
@@ -184,21 +168,21 @@ ATTEMPT_SECONDS_MAX = 20.0
 
 def window_passed(state: SendState, window: timedelta | None, now: float) -> bool:
     """Whether the next batch may have arrived but the queue has forgotten it by now."""
-    if window is None or state.unknown.isdisjoint(state.chunks[0].positions):
+    if window is None or state.unknown.isdisjoint(state.batch.places):
         return False
     seconds = window.total_seconds()
     return now - state.unknown_since >= seconds - min(ATTEMPT_SECONDS_MAX, seconds / 2)
 
 
 def _accepted(state: SendState) -> SendState:
-    chunk = state.chunks[0]
+    batch = state.batch
     return replace(
         state,
-        chunks=state.chunks[1:],
-        sent=state.sent + len(chunk.positions),
+        planned=state.planned[1:],
+        sent=state.sent + len(batch.encoded),
         batches=state.batches + 1,
-        bytes=state.bytes + chunk.wire_bytes,
-        unknown=state.unknown.difference(chunk.positions),
+        bytes=state.bytes + batch.wire_bytes,
+        unknown=state.unknown.difference(batch.places),
         refused_in_a_row=0,
         failures=0,
         pause_seconds=0.0,
@@ -215,27 +199,25 @@ def _failed(state: SendState, pause_seconds: float, reason: str) -> SendState:
     )
 
 
-def _unknown(state: SendState, budget: RetryBudget, reason: str, began: float) -> SendState:
-    failed = _failed(state, budget.pause(state.failures + 1), reason)
+def _unknown(state: SendState, began: float) -> SendState:
     return replace(
-        failed,
-        unknown=state.unknown.union(state.chunks[0].positions),
+        state,
+        unknown=state.unknown.union(state.batch.places),
         unknown_since=state.unknown_since if state.unknown else began,
     )
 
 
 def _refused(state: SendState, outcome: BatchRefused, budget: RetryBudget) -> SendState:
     """Divide the batch until the wrong message is alone, and leave that message out."""
-    chunk, *others = state.chunks
+    batch, *others = state.planned
     state = replace(state, failures=0, pause_seconds=0.0, must_open=True)
-    if len(chunk.positions) > 1:
-        parts = halves(chunk, state.encoded)
-        return replace(state, chunks=(*parts, *others), retries=state.retries + 1)
+    if len(batch.encoded) > 1:
+        return replace(state, planned=(*halves(batch), *others), retries=state.retries + 1)
     return replace(
         state,
-        chunks=tuple(others),
-        refused=(*state.refused, state.refusal(chunk.positions[0], outcome.reason)),
-        unknown=state.unknown.difference(chunk.positions),
+        planned=tuple(others),
+        refused=(*state.refused, _refusal(batch.encoded[0], outcome.reason)),
+        unknown=state.unknown.difference(batch.places),
         refused_in_a_row=state.refused_in_a_row + 1,
         last_failure=f"{budget.refusals_max} messages in a row were refused: {outcome.reason}",
     )
@@ -245,25 +227,30 @@ def _split(state: SendState) -> SendState:
     """Learn from the refusal, and divide the unsent messages again, in batches of 95 % of this one.
     A message that is refused alone may have caused earlier refusals, so the learned limit is
     forgotten."""
-    limits, chunk = state.limits, state.chunks[0]
+    limits, batch = state.limits, state.batch
     state = replace(state, retries=state.retries + 1, failures=0, pause_seconds=0.0)
-    if len(chunk.positions) == 1:
-        reason = f"{chunk.wire_bytes} bytes are more than the service accepts"
-        refused = state.refusal(chunk.positions[0], reason)
-        state = replace(state, chunks=state.chunks[1:], refused=(*state.refused, refused))
+    if len(batch.encoded) == 1:
+        reason = f"{batch.wire_bytes} bytes are more than the service accepts"
+        refused = (*state.refused, _refusal(batch.encoded[0], reason))
+        state = replace(state, planned=state.planned[1:], refused=refused)
         return _planned_again(state, replace(limits, learned_bytes=None))
-    learned_bytes = int(min(limits.batch_bytes, chunk.wire_bytes) * SHRINK)
+    learned_bytes = int(min(limits.batch_bytes, batch.wire_bytes) * SHRINK)
     return _planned_again(state, replace(limits, learned_bytes=learned_bytes))
 
 
 def _planned_again(state: SendState, limits: BatchLimits) -> SendState:
-    waiting, refused = state.waiting, list(state.refused)
-    if large := set(too_large(waiting, state.encoded, limits)):
-        waiting = [position for position in waiting if position not in large]
-        most = limits.single_bytes
-        for position in large:
-            size = state.encoded[position].size_bytes
-            reason = f"{size} bytes; the link accepts messages of at most {most} bytes"
-            refused.append(state.refusal(position, reason))
-    chunks = pack(waiting, state.encoded, limits, state.order)
-    return replace(state, limits=limits, chunks=tuple(chunks), refused=tuple(refused))
+    waiting, most = state.waiting, limits.single_bytes
+    refused = [
+        _refusal(
+            each, f"{each.size_bytes} bytes; the link accepts messages of at most {most} bytes"
+        )
+        for each in waiting
+        if each.size_bytes > most
+    ]
+    planned = pack([each for each in waiting if each.size_bytes <= most], limits, state.order)
+    every = (*state.refused, *refused)
+    return replace(state, limits=limits, planned=tuple(planned), refused=every)
+
+
+def _refusal(each: EncodedMessage, reason: str) -> Refusal:
+    return Refusal(each.place, each.message.message_id, reason)

@@ -6,7 +6,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
-from typing import Any, NamedTuple
+from typing import Any
 
 from shared.values.news import News, Severity, Style, stamp
 
@@ -18,13 +18,6 @@ OCCURRENCE_LASTS = timedelta(hours=1)
 
 Bodies = Sequence[Any]
 """What is sent one after the other."""
-
-
-class Format(NamedTuple):
-    """``bodies`` gets the news and the key of the address."""
-
-    bodies: Callable[[News, str], Bodies]
-    content_type: str = "application/json; charset=utf-8"
 
 
 def _cloud_event(news: News, _key: str) -> Bodies:
@@ -128,11 +121,15 @@ def _plain(news: News, _key: str) -> Bodies:
     return [{**fields, **more, "others": list(news.others), "data": dict(news.data)}]
 
 
-FORMATS: Mapping[Style, Format] = {
-    "cloudevents": Format(_cloud_event, "application/cloudevents+json; charset=utf-8"),
-    "slack": Format(_slack),
-    "teams": Format(_teams),
-    "pagerduty": Format(_pager_duty),
-    "alertmanager": Format(_alertmanager),
-    "json": Format(_plain),
+FORMATS: Mapping[Style, Callable[[News, str], Bodies]] = {
+    "cloudevents": _cloud_event,
+    "slack": _slack,
+    "teams": _teams,
+    "pagerduty": _pager_duty,
+    "alertmanager": _alertmanager,
+    "json": _plain,
 }
+"""The bodies of some news, which get the key of the address."""
+CONTENT_TYPES: Mapping[Style, str] = {"cloudevents": "application/cloudevents+json; charset=utf-8"}
+JSON = "application/json; charset=utf-8"
+"""The content type of all others."""

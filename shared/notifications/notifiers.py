@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 import aiohttp
 
 from shared.azure.transport import retry_after_seconds
-from shared.notifications.formats import FORMATS
+from shared.notifications.formats import CONTENT_TYPES, FORMATS, JSON
 from shared.notifications.ports import NotSent
 from shared.values.concurrency import Retrying
 from shared.values.news import Address, News
@@ -40,13 +40,13 @@ class Webhook:
 
     async def tell(self, news: News) -> None:
         """Post the notification, with retries. Raises NotSent after the last attempt."""
-        for body in FORMATS[self.address.style].bodies(news, self.address.key):
+        for body in FORMATS[self.address.style](news, self.address.key):
             post = partial(self._post, json.dumps(body))
             await self._retry(post, lambda e: isinstance(e, _Unavailable))
 
     async def _post(self, body: str) -> None:
         """Post once. Errors name only the host, because the rest of the address is a secret."""
-        content_type = FORMATS[self.address.style].content_type
+        content_type = CONTENT_TYPES.get(self.address.style, JSON)
         headers = {"Content-Type": content_type, **self.address.headers}
         try:
             async with (

@@ -1,4 +1,4 @@
-"""Reads the time at which telemetry was received from the paths of exported blobs.
+"""Reads the addresses of exported blobs: the time at which telemetry was received, and containers.
 
 Diagnostic settings write ``…/y=2026/m=03/d=01/h=05/m=00/PT1H.json``, the classic export of
 Application Insights ``…/2026-03-01/05/….blob``, Event Hubs Capture ``…/2026/03/01/05/…``, and jobs
@@ -12,6 +12,7 @@ import re
 from collections.abc import Collection
 from datetime import UTC, date, datetime
 from functools import lru_cache
+from urllib.parse import unquote, urlsplit
 
 YEAR, MONTH = r"(?:^|/)(?:y+|year)=([0-9]{4})/", r"(?:m+|month)=([0-9]{1,2})/"
 DAY_KEY = r"(?:^|/)(?:(?:[a-z_]*(?:date|day|dt)|ds)=)?"
@@ -48,12 +49,17 @@ def hour_of(path: str, below: int = 0) -> datetime | None:
     return datetime(year, month, day, max(hours), tzinfo=UTC)
 
 
-def date_of(path: str, below: int = 0) -> date | None:
-    """The date in a path; None if the path has no date or names a date that does not exist."""
+def hour_if_valid(path: str, below: int = 0) -> datetime | None:
+    """See ``hour_of``; None also for a date that does not exist."""
     try:
-        hour = hour_of(path, below)
+        return hour_of(path, below)
     except ValueError:
         return None
+
+
+def date_of(path: str, below: int = 0) -> date | None:
+    """The date in a path; None if the path has no date or names a date that does not exist."""
+    hour = hour_if_valid(path, below)
     return hour and hour.date()
 
 
@@ -67,3 +73,25 @@ def may_hold(folder: str, dates: Collection[date], below: int = 0) -> bool:
         (year is None or day.year == int(year)) and (month is None or day.month == int(month))
         for day in dates
     )
+
+
+AZURE = ("abfs", "abfss", "wasb", "wasbs")
+"""The schemes of the addresses that Spark gives to blobs."""
+
+
+def container_of(address: str) -> tuple[str, str, str]:
+    """The account's URL, the container, and the prefix without slashes at its ends, of
+    ``https://ACCOUNT.blob.core.windows.net/CONTAINER/PREFIX``, an emulator's URL, which has the
+    account in its path, or ``abfss://CONTAINER@ACCOUNT.dfs.core.windows.net/PREFIX``, which is not
+    encoded. The container is empty if the address names none.
+    """
+    url = urlsplit(address)
+    segments = list(filter(None, url.path.split("/")))
+    if url.scheme in AZURE:
+        host = (url.hostname or "").replace(".dfs.", ".blob.")
+        return f"https://{host}", url.username or "", "/".join(segments)
+    account_url, segments = f"{url.scheme}://{url.netloc}", [*map(unquote, segments)]
+    if ".blob." not in url.netloc and segments:
+        account_url += f"/{segments.pop(0)}"
+    container, *prefix = segments or [""]
+    return account_url, container, "/".join(prefix)

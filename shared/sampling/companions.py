@@ -12,7 +12,6 @@ import math
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import date
 from statistics import median, median_high
 from typing import Any, TypeAlias
 
@@ -43,7 +42,6 @@ AGREE_MIN = 0.5
 class Share:
     """Kept operations of one day that contain the companion, and those that have the event, too."""
 
-    day: date
     of: int
     both: int
 
@@ -168,7 +166,7 @@ def tested(
         return None
     centre, noise = _noise(known, common_noise)
     usual = math.exp(centre)
-    expected = Share(today.day, today.of, round(usual * today.of))
+    expected = Share(today.of, round(usual * today.of))
     own = sum(1 / (noise + share.variance) for share in known)
     error = math.sqrt(noise + expected.variance + 1 / own)
     score = (math.log(today.value) - centre) / error
@@ -220,9 +218,7 @@ def judge_companions(today: Pairs, history: Sequence[Pairs]) -> Mapping[Event, C
     found = companions_of(earlier)
     common_noise = _common_noise(earlier, found)
     for event, companions in found.items():
-        for companion in companions:
-            if companion not in ofs:
-                continue
+        for companion in [each for each in companions if each in ofs]:
             share = today.get((event, companion)) or replace(ofs[companion], both=0)
             before = [day[event, companion] for day in earlier if (event, companion) in day]
             if test := tested(event, companion, share, before, common_noise):
@@ -287,15 +283,13 @@ def _verdict(
     return CompanionVerdict(first, fallen=True)
 
 
-def with_companions(verdict: Verdict, seen: CompanionVerdict | None, only: str = "") -> Verdict:
+def with_companions(verdict: Verdict, seen: CompanionVerdict, only: str = "") -> Verdict:
     """One verdict from that on the count and that of the companions, with the evidence of both.
 
     A fall of the share is a loss, whatever the count says. An unchanged share leaves the verdict as
     it is, because whole operations may be lost, and says so. ``only`` names the slices to which the
     loss is limited.
     """
-    if seen is None:
-        return verdict
     test = seen.test
     evidence = {
         **verdict.evidence,

@@ -22,8 +22,8 @@ from datetime import datetime
 from typing import Any
 
 from shared.sampling import fields as f
-from shared.sampling.model import BadField, Ignored, Record, RecordKind, Sender
-from shared.sampling.weights import weight_of
+from shared.sampling.model import BadField, Ignored, Record, RecordKind, Sender, Weight
+from shared.sampling.weights import weigh
 
 KINDS = {
     "AppEvents": RecordKind.EVENT,
@@ -117,32 +117,31 @@ METRIC_ID = "_MS.MetricId"
 TEMPLATES = ("{OriginalFormat}", "MessageTemplate", "prop__{OriginalFormat}")
 
 
-def is_diagnostic(line: f.Fields) -> bool:
+def read_diagnostic(line: f.Fields) -> Record | Ignored | None:
+    """The record of one line; None if it is of no known table. Raises BadField."""
     table = line.get("Type")
-    return isinstance(table, str) and (table in KINDS or table in OTHER_TABLES)
-
-
-def read_diagnostic(line: f.Fields) -> Record | Ignored:
-    """The record of one line. Raises BadField."""
-    table = f.text(line, "Type")
+    if not isinstance(table, str):
+        return None
     if table not in KINDS:
-        return Ignored(table)
+        return Ignored(table) if table in OTHER_TABLES else None
     time_column, time = time_of(line)
     properties = f.texts(f.or_else({}, f.mapping, line, "Properties"))
     measurements, unreadable = _measurements(line)
-    rate = f.rate_percent(properties, SAMPLE_RATE)
+    rate, sdk_version = f.rate_percent(properties, SAMPLE_RATE), f.any_text(line, "SDKVersion")
+    items = f.or_else(None, f.item_count, line, "ItemCount")
+    is_unreadable = items is None and line.get("ItemCount") is not None and rate is None
     return Record(
         kind=KINDS[table],
         time=time,
         name=_name(KINDS[table], line, properties),
-        weight=weight_of(line, "ItemCount", rate, f.any_text(line, "SDKVersion")),
+        weight=Weight(1.0, trusted=False) if is_unreadable else weigh(items, rate, sdk_version),
         key=_key_of(key_columns(line, time_column)),
         operation_id=f.operation_id(line, "OperationId"),
         measurements=measurements,
         properties=properties,
         role_name=f.any_text(line, "AppRoleName"),
         sender=Sender(*(f.any_text(line, name) for name in Sender._fields)),
-        item_count=f.or_else(None, f.item_count, line, "ItemCount") or 1.0,
+        item_count=items or 1.0,
         unreadable=unreadable,
     )
 
@@ -195,13 +194,20 @@ def _name(kind: RecordKind, line: f.Fields, properties: f.Fields) -> str:
 
 
 def _measurements(line: f.Fields) -> tuple[dict[str, float], dict[str | None, BadField]]:
-    """A custom measurement takes precedence over the column of the same name."""
+    """The numbers by name, and the errors of values that are not. Null values are left out. A
+    custom measurement takes precedence over the column of the same name."""
     values = {DURATION: (line.get(DURATION), DURATION)}
-    unreadable: dict[str | None, BadField] = {}
+    numbers: dict[str, float] = {}
+    errors: dict[str | None, BadField] = {}
     try:
         custom = f.mapping(line, "Measurements")
         values |= {n: (v, f"Measurements.{n}") for n, v in custom.items() if v is not None}
     except BadField as error:
-        unreadable[None] = error
-    numbers, errors = f.numbers(values)
-    return numbers, {**unreadable, **errors}
+        errors[None] = error
+    for name, (value, field) in values.items():
+        try:
+            if value is not None:
+                numbers[name] = f.as_number(value, field)
+        except BadField as error:
+            errors[name] = error
+    return numbers, errors

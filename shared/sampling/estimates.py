@@ -67,14 +67,12 @@ class Sums:
 
     @property
     def count(self) -> Estimate:
-        reach = _reach(self.count_shares, self.count_share_squares)
-        at_least = float(self.records)
-        return _estimate(self.weight_sum, self.count_shares, reach, at_least)
+        shares = self.count_shares, self.count_share_squares
+        return _estimate(self.weight_sum, *shares, at_least=float(self.records))
 
     @property
     def total(self) -> Estimate:
-        reach = _reach(self.sum_shares, self.sum_share_squares)
-        return _estimate(self.adjusted_sum, self.sum_shares, reach, -math.inf)
+        return _estimate(self.adjusted_sum, self.sum_shares, self.sum_share_squares)
 
     @property
     def sampling_rate_percent(self) -> float | None:
@@ -132,23 +130,16 @@ class Estimate:
         return Estimate(self.value, standard_error, self.value - low, self.value + high)
 
 
-def _reach(variance: float, squares: float) -> float:
-    """Half the width of the interval, in standard errors.
-
-    A variance that is estimated from few or uneven shares is itself uncertain. The factor is
-    therefore Student's t with Satterthwaite's degrees of freedom, (Σv)²/Σv² - 1.
+def _estimate(
+    value: float, variance: float, squares: float, at_least: float = -math.inf
+) -> Estimate:
+    """A variance that is estimated from few or uneven shares is itself uncertain. Half the width of
+    the interval, in standard errors, is therefore Student's t with Satterthwaite's degrees of
+    freedom, (Σv)²/Σv² - 1.
     """
-    return t_975(variance * variance / squares - 1 if squares > 0 else math.inf)
-
-
-def _estimate(value: float, variance: float, reach: float, at_least: float) -> Estimate:
     error = math.sqrt(variance)
-    return Estimate(
-        value=value,
-        standard_error=error,
-        low=max(value - reach * error, at_least),
-        high=value + reach * error,
-    )
+    reach = error * t_975(variance * variance / squares - 1 if squares > 0 else math.inf)
+    return Estimate(value, error, max(value - reach, at_least), value + reach)
 
 
 def t_975(degrees_of_freedom: float) -> float:

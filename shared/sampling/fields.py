@@ -77,24 +77,6 @@ def mapping(fields: Fields, name: str) -> Fields:
     return value
 
 
-def numbers(
-    values: Mapping[str, tuple[object, str]],
-) -> tuple[dict[str, float], dict[str | None, BadField]]:
-    """The numbers by name, and the errors of values that are not. Null values are left out.
-
-    Each value comes with the name of its field.
-    """
-    found: dict[str, float] = {}
-    errors: dict[str | None, BadField] = {}
-    for name, (value, field) in values.items():
-        try:
-            if value is not None:
-                found[name] = as_number(value, field)
-        except BadField as error:
-            errors[name] = error
-    return found, errors
-
-
 def texts(fields: Fields) -> dict[str, str]:
     """All entries that are not null, as text. Other values are converted to JSON."""
     return {

@@ -1,9 +1,14 @@
 """Reads the sampling rate off the ids of kept operations, and compares it with stated weights.
 
-Scores below the rate are kept, so the scores of kept operations lie evenly between 0 and the rate.
-The rate is the edge of their histogram. It is not their maximum, because a few records may be
-exempt from sampling. An adaptive rate or several rates have no single edge. But a record's score
-times its true weight always lies evenly between 0 and 1, so weights can be checked at any rates.
+A sampler keeps an operation if its score, from 0 to 1, is below the sampling rate. The SDKs of
+Application Insights and the OpenTelemetry distributions of Azure share one hash, which .NET applies
+to the id in capitals; the samplers of OpenTelemetry itself compare bits of the trace id.
+
+Scores below the rate are kept, so the scores of kept operations lie evenly between 0 and the rate,
+whatever their records state. The rate is the edge of their histogram. It is not their maximum,
+because a few records may be exempt from sampling. An adaptive rate or several rates have no single
+edge. But a record's score times its true weight always lies evenly between 0 and 1, so weights can
+be checked at any rates.
 """
 
 from __future__ import annotations
@@ -18,9 +23,14 @@ from typing import Any
 
 import numpy as np
 
-from shared.sampling.id_scores import HASHES, scores_of
 from shared.sampling.weights import ROUNDING
 
+HASH, HASH_OF_CAPITALS = "hash of the id", "hash of the id in capitals"
+HASHES = (HASH, HASH_OF_CAPITALS)
+START, FACTOR, LENGTH_MIN = 5381, 33, 8
+INT_MAX, TWO_32 = 2**31 - 1, 2**32
+HALVES = (slice(16), slice(16, None))
+TRACE_ID = re.compile(r"[0-9a-f]{32}", re.IGNORECASE)
 OPERATIONS_MIN = 200
 EDGE_GAIN = 10.0
 """The gain in log-likelihood above which an edge below the maximum is real: chance alone gives less
@@ -46,12 +56,46 @@ DENSE_MIN = 50
 """The operations with the lowest scores from which the least factor is computed."""
 
 
-class EdgeKind(StrEnum):
-    """What the ids of kept operations show."""
+def hash_scores(ids: Sequence[str]) -> Any:
+    """The scores of Application Insights: hash = 33 · hash + character, from 5381 on, as a signed
+    number of 32 bits whose absolute value is divided by the largest one. An id of fewer than 8
+    characters is doubled until it has them.
+    """
+    texts = [text if len(text) >= LENGTH_MIN else text * _times(len(text)) for text in ids]
+    lengths = np.array([len(text) for text in texts])
+    found = np.full(len(texts), START, np.int64)
+    for length in np.unique(lengths[lengths > 0]).tolist():
+        chosen = np.flatnonzero(lengths == length)
+        same = np.array([texts[n] for n in chosen], f"U{length}")
+        for column in same.view(np.uint32).reshape(-1, length).T:
+            found[chosen] = (found[chosen] * FACTOR + column) % TWO_32
+    return np.minimum(np.minimum(found, TWO_32 - found), INT_MAX) / INT_MAX
 
-    RATE = "one rate"
-    MIXTURE = "several rates, or none of this sampler"
-    TOO_FEW = "too few operations"
+
+def _times(length: int) -> int:
+    times = 1
+    while 0 < length * times < LENGTH_MIN:
+        times *= 2
+    return times
+
+
+def scores_of(ids: Sequence[str]) -> Mapping[str, Any]:
+    """The scores of each known sampler. Only W3C trace ids have those of OpenTelemetry: of Python
+    and Go, Java, .NET, JavaScript, and the threshold of 56 random bits.
+    """
+    scores = {HASH: hash_scores(ids), HASH_OF_CAPITALS: hash_scores([i.upper() for i in ids])}
+    if not all(map(TRACE_ID.fullmatch, ids)):
+        return scores
+    first, last = (np.array([int(i[at], 16) for i in ids], np.uint64) for at in HALVES)
+    half, low = np.uint64(1 << 63), np.uint64(TWO_32 - 1)
+    both = first ^ last
+    return scores | {
+        "last 8 bytes": last / 2**64,
+        "last 8 bytes, signed": np.minimum(last, -last) / 2**63,
+        "first 8 bytes": first % half / 2**63,
+        "all bytes, combined": ((both ^ both >> np.uint64(32)) & low) / TWO_32,
+        "last 7 bytes": 1 - (last % np.uint64(1 << 56) + np.uint64(1)) / 2**56,
+    }
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,19 +103,20 @@ class Edge:
     """Where the values end, with a 95 % interval. ``exempt`` is the share of operations that were
     kept without regard to the edge."""
 
-    kind: EdgeKind
+    is_rate: bool
+    """False if the ids show several rates, or none of this sampler."""
     operations: int
-    value: float = math.nan
-    low: float = math.nan
-    high: float = math.nan
-    exempt: float = 0.0
+    value: float
+    low: float
+    high: float
+    exempt: float
 
     @property
     def reaches_one(self) -> bool:
-        """Whether this score dropped nothing. The largest of n even values is below 1 - 10 / n once
+        """Whether this rate dropped nothing. The largest of n even values is below 1 - 10 / n once
         in 20,000 times.
         """
-        return self.kind is EdgeKind.RATE and self.value * (1 + EDGE_GAIN / self.operations) >= 1
+        return self.value * (1 + EDGE_GAIN / self.operations) >= 1
 
 
 def edge_of(values: Sequence[float]) -> Edge:
@@ -81,8 +126,6 @@ def edge_of(values: Sequence[float]) -> Edge:
     The edge is the most likely one of the values themselves, at which half of them lie below.
     """
     count, ordered = len(values), np.sort(np.maximum(values, 1e-12))
-    if count < OPERATIONS_MIN:
-        return Edge(EdgeKind.TOO_FEW, count)
     limit = max(1.0, ordered[-1])
     belows = np.arange(count // 2, count)
     edges = ordered[belows - 1]
@@ -95,10 +138,10 @@ def edge_of(values: Sequence[float]) -> Edge:
     within = [top, *edges[gains > best - WITHIN_GAIN]] if len(after) else [top]
     exempt = min(len(after) / count / (1 - top / limit), 1.0) if len(after) else 0.0
     even = _is_even(ordered[:below] / top) and _is_even((after - top) / max(limit - top, 1e-12))
-    kind = EdgeKind.RATE if even and exempt <= EXEMPT_MAX else EdgeKind.MIXTURE
     unbiased = min(top * (1 + 1 / below), *after[:1], math.inf)
     high = max(within) * (1 + WITHIN_GAIN / below)
-    return Edge(kind, count, float(unbiased), float(min(within)), float(high), float(exempt))
+    figures = map(float, (unbiased, min(within), high, exempt))
+    return Edge(bool(even and exempt <= EXEMPT_MAX), count, *figures)
 
 
 def _log_likelihood(share: Any, edge: Any) -> Any:
@@ -228,13 +271,12 @@ def _drops(name: str, scores: Any) -> bool:
     they are denser away from 0, no sampler is the cause.
     """
     edge = edge_of(scores)
-    uneven = edge.kind is EdgeKind.MIXTURE and (name in HASHES or _falls(scores))
-    return uneven or (edge.kind is EdgeKind.RATE and not edge.reaches_one)
+    return not edge.reaches_one if edge.is_rate else name in HASHES or _falls(scores)
 
 
 def _seen(name: str, stated: float, values: Any) -> WeightsSeen:
     edge, count = edge_of(values), len(values)
-    if edge.kind is EdgeKind.RATE and edge.low <= 1:
+    if edge.is_rate and edge.low <= 1:
         if edge.reaches_one:
             return WeightsSeen(Weights.RIGHT, count, stated, name, 1.0, 1.0, 1.0)
         at = (edge.high, edge.value, edge.low)

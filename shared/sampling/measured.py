@@ -11,17 +11,18 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from datetime import date
 
-from shared.sampling.comparison import Day, Test, Tests, at_same_age, compare, unread_explains
+from shared.sampling.comparison import Day, Tests, at_same_age, compare, unread_explains
 from shared.sampling.verdict import (
     UNUSUAL,
     Evidence,
+    Judgement,
     Verdict,
     VerdictKind,
     evidence_of,
+    fallen,
     fell_alone,
     nothing_seen,
     rose_alone,
-    too_few_records,
     why_unknown,
 )
 
@@ -48,7 +49,7 @@ def judge_measured(
     return Verdict(today.day, kind, reason, evidence_of(today, tests, None))
 
 
-def _judge(tests: Tests, before: Sequence[Day]) -> tuple[VerdictKind, str]:
+def _judge(tests: Tests, before: Sequence[Day]) -> Judgement:
     by_value, ratio = tests.by_value, tests.by_control
     if by_value is None or ratio is None:
         return VerdictKind.UNCERTAIN, why_unknown(before)
@@ -56,19 +57,14 @@ def _judge(tests: Tests, before: Sequence[Day]) -> tuple[VerdictKind, str]:
     if ratio.low and rose_alone(by_value, tests.of_control):
         return VerdictKind.UNCERTAIN, f"{expected}, because the count rose and the sum did not"
     if ratio.low or fell_alone(by_value, ratio, tests.of_control):
-        return _fallen(ratio, expected)
+        smaller = f"{expected}: values are missing or have become smaller"
+        return fallen(ratio, expected, (VerdictKind.MEASUREMENT_LOST, smaller))
     if ratio.high and by_value.high:
         return VerdictKind.MEASUREMENT_CHANGED, expected
     if ratio.high:
         return VerdictKind.UNCERTAIN, f"{expected}, because the count fell and the sum did not"
     kind, reason = nothing_seen(ratio)
     return kind, expected if kind is VerdictKind.NORMAL else reason
-
-
-def _fallen(ratio: Test, expected: str) -> tuple[VerdictKind, str]:
-    if too_few_records(ratio):
-        return VerdictKind.UNCERTAIN, f"{expected}; there are too few records for a verdict"
-    return VerdictKind.MEASUREMENT_LOST, f"{expected}: values are missing or have become smaller"
 
 
 def combined(count: Verdict, measured: Verdict | None, measurement: str) -> Verdict:
@@ -88,12 +84,10 @@ def combined(count: Verdict, measured: Verdict | None, measurement: str) -> Verd
     return Verdict(count.day, kind, reason, evidence, figure)
 
 
-def _leading(count: VerdictKind, measured: VerdictKind) -> tuple[VerdictKind, str]:
+def _leading(count: VerdictKind, measured: VerdictKind) -> Judgement:
     if count is VerdictKind.EVENTS_LOST:
-        return count, BOTH if measured in (
-            VerdictKind.NORMAL,
-            VerdictKind.MEASUREMENT_LOST,
-        ) else COUNT
+        fits = measured in (VerdictKind.NORMAL, VerdictKind.MEASUREMENT_LOST)
+        return count, BOTH if fits else COUNT
     if measured is VerdictKind.MEASUREMENT_LOST:
         return measured, SUM
     if measured is VerdictKind.MEASUREMENT_CHANGED and count is not VerdictKind.TRAFFIC_CHANGED:

@@ -28,35 +28,16 @@ class RecordKind(StrEnum):
     """Metrics are aggregated before sampling, so they can serve as a control series."""
 
 
-class WeightSource(StrEnum):
-    """The source of a record's weight, which determines whether the weight can be trusted."""
-
-    ITEM_COUNT = "item_count"
-    SAMPLE_RATE = "sample_rate"  # consistent with the item count, but not rounded
-    ASSUMED = "assumed"  # the record has neither, so the weight is 1
-    CONFLICT = "conflict"  # the two differ by more than rounding, so the larger one is used
-    UNSTATED = "unstated"  # the sender may drop records without stating a rate
-
-
-TRUSTED = frozenset({WeightSource.ITEM_COUNT, WeightSource.SAMPLE_RATE, WeightSource.ASSUMED})
-
-
-@dataclass(frozen=True, slots=True)
-class Weight:
+class Weight(NamedTuple):
     """The number of sent records that one kept record represents; at least 1, possibly
     fractional."""
 
     value: float
-    source: WeightSource
-
-    @property
-    def trusted(self) -> bool:
-        return self.source in TRUSTED
-
-    @property
-    def exact(self) -> bool:
-        """False if the weight may be a whole number that stands for another one."""
-        return self.source is WeightSource.SAMPLE_RATE
+    trusted: bool = True
+    """False if the sender may drop records without stating a rate, or if the item count and the
+    rate differ by more than rounding."""
+    exact: bool = False
+    """False if the weight may be a whole number that stands for another one."""
 
 
 class Sender(NamedTuple):

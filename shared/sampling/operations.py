@@ -6,7 +6,6 @@ import json
 from collections import Counter, defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import date
 from typing import Any, TypeAlias
 
 from shared.sampling.companions import Pairs, PairTest, Share
@@ -116,7 +115,7 @@ def bounded(counts: Counts) -> Counts:
     return Counter({key: n for key, n in counts.items() if len(key) == 1 or fits(*key)})
 
 
-def pairs_of(day: date, counts: Counts) -> Pairs:
+def pairs_of(counts: Counts) -> Pairs:
     """The shares of one event's operations that have another, too: of none, if they are sampled
     apart."""
     of = {key[1]: count for key, count in counts.items() if key[0] == OF and len(key) == 2}
@@ -124,10 +123,10 @@ def pairs_of(day: date, counts: Counts) -> Pairs:
     pairs = [(key[1:], count) for key, count in counts.items() if key[0] == BOTH and len(key) == 3]
     apart = {pair for pair, _ in pairs if counts[AWAY, *pair] > AWAY_MAX * of[pair[1]]}
     return {
-        (series[pair[0]], series[pair[1]]): Share(day, 0, 0)
-        if pair in apart
-        else Share(day, of[pair[1]], count)
-        for pair, count in pairs
+        (series[event], series[companion]): Share(0, 0)
+        if (event, companion) in apart
+        else Share(of[companion], count)
+        for (event, companion), count in pairs
     }
 
 

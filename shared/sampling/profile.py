@@ -8,8 +8,8 @@ for half of the year.
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, time, timedelta
 from statistics import mean, median
 from typing import Any
@@ -35,17 +35,10 @@ ROW_KEY = "profile"
 DIGITS = 6
 
 
-@dataclass(frozen=True, slots=True)
-class HourCount:
-    """The adjusted count of one hour. ``start`` is an aware time at a full hour in UTC.
-
-    ``items`` is None if the hour is unknown, for example because its file is missing. It is 0 if
-    there were no items. ``records`` is the number of kept records.
-    """
-
-    start: datetime
-    items: float | None
-    records: int
+Loads = Mapping[int, tuple[float, int]]
+"""The adjusted count and the kept records of each known UTC hour since 1970. Both are 0 if there
+were no items; an hour that is unknown, for example because its file is missing, is left out.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,53 +52,48 @@ class UsualWeek:
     time_zone: str
     weeks: tuple[int, ...]
     """The number of weeks in which each hour is known."""
+    absent: str = ""
+    """Why there is no profile; there are no figures then."""
 
 
-@dataclass(frozen=True, slots=True)
-class NoProfile:
-    """The reason why there is no profile."""
-
-    time_zone: str
-    reason: str
-
-
-def usual_week(
-    totals: Totals, event: str, complete: Collection[str], time_zone: str
-) -> UsualWeek | NoProfile:
+def usual_week(totals: Totals, event: str, complete: Collection[str], time_zone: str) -> UsualWeek:
     """Returns the usual week of an event, over all its kinds and dimensions, from the last weeks.
     An hour without records counts as zero if it is after the event's first hour and its date is
     complete and has telemetry of any event. Any other hour without records is unknown, and so are
     hours in which collection had stopped.
     """
-    items, records = dict[int, float](), dict[int, int]()
+    found = dict[int, tuple[float, int]]()
     for (_, series), day in totals.items():
         for hour, count, weight_sum, _ in day.hours if series.event == event else ():
-            items[hour] = items.get(hour, 0.0) + weight_sum
-            records[hour] = records.get(hour, 0) + count
-    if not items:
-        return NoProfile(time_zone, f"there are no records of {event}")
+            items, records = found.get(hour, (0.0, 0))
+            found[hour] = items + weight_sum, records + count
+    if not found:
+        return UsualWeek((), time_zone, (), f"there are no records of {event}")
     with_data = {date for (date, _), day in totals.items() if day.sums.records}
     dates = {date.fromisoformat(day) for day in with_data.intersection(complete)}
     if not dates:
-        return NoProfile(time_zone, f"no date on which {event} could have occurred is complete")
+        reason = f"no date on which {event} could have occurred is complete"
+        return UsualWeek((), time_zone, (), reason)
     zone = ZoneInfo(time_zone)
     end = datetime.combine(max(dates) + timedelta(days=1), time(), zone).astimezone(UTC)
-    first = max(min(items), hours_until(end - timedelta(weeks=WEEKS, days=1)))
+    first = max(min(found), hours_until(end - timedelta(weeks=WEEKS, days=1)))
     collection = collection_of(totals, dates, zone)
     unknown = collection.unknown_hours
-    counts = [
-        HourCount(
-            start, None if number in unknown else items.get(number, 0.0), records.get(number, 0)
-        )
-        for number in range(first, hours_until(end) + 1)
-        if _within(dates, start := UNIX_START + timedelta(hours=number), zone)
-    ]
-    week = week_profile(counts, end, time_zone)
-    if isinstance(week, UsualWeek):
+    loads = {
+        hour: found.get(hour, (0.0, 0))
+        for hour in range(first, hours_until(end) + 1)
+        if hour not in unknown and _within(dates, _start(hour), zone)
+    }
+    week = week_profile(loads, end, time_zone)
+    if not week.absent:
         return week
-    since = (UNIX_START + timedelta(hours=min(items))).astimezone(zone).date()
+    since = _start(min(found)).astimezone(zone).date()
     cap = f", and {CAPPED}" if collection.caps else ""
-    return NoProfile(time_zone, f"{event} has records since {since} only{cap}: {week.reason}")
+    return replace(week, absent=f"{event} has records since {since} only{cap}: {week.absent}")
+
+
+def _start(hour: int) -> datetime:
+    return UNIX_START + timedelta(hours=hour)
 
 
 def _within(dates: Collection[date], start: datetime, zone: ZoneInfo) -> bool:
@@ -114,25 +102,23 @@ def _within(dates: Collection[date], start: datetime, zone: ZoneInfo) -> bool:
     return all(at.astimezone(zone).date() in dates for at in (start, last_quarter))
 
 
-def week_profile(
-    counts: Iterable[HourCount], until: datetime, time_zone: str = "UTC", weeks: int = WEEKS
-) -> UsualWeek | NoProfile:
-    """The profile of the weeks before ``until``; NoProfile if half of the hours are unknown.
+def week_profile(loads: Loads, until: datetime, time_zone: str = "UTC") -> UsualWeek:
+    """The profile of the weeks before ``until``; absent if half of the hours are unknown.
 
     Raises ZoneInfoNotFoundError for a time zone that is not installed on this machine.
     """
     zone = ZoneInfo(time_zone)
-    since = (until.astimezone(zone) - timedelta(weeks=weeks)).astimezone(UTC)  # local weeks
-    recent = [count for count in counts if since <= count.start < until]
+    since = (until.astimezone(zone) - timedelta(weeks=WEEKS)).astimezone(UTC)  # local weeks
+    recent = {hour: load for hour, load in loads.items() if since <= _start(hour) < until}
     samples = _samples(recent, zone)
     supported = tuple([len({hour.day for hour in samples.get(h, ())}) for h in range(HOURS)])
     known = {h: _usual(hours) for h, hours in samples.items() if supported[h] >= WEEKS_MIN}
     if len(known) < HOURS_MIN:
-        return NoProfile(
-            time_zone,
+        reason = (
             f"{len(known)} of the week's {HOURS} hours are known from {WEEKS_MIN} weeks or more,"
-            f" but a profile needs {HOURS_MIN}",
+            f" but a profile needs {HOURS_MIN}"
         )
+        return UsualWeek((), time_zone, (), reason)
     values = [
         known[hour] if hour in known else _filled(known, hour) if supported[hour] else None
         for hour in range(HOURS)
@@ -152,22 +138,19 @@ class _LocalHour:
         return self.items / (self.quarters * 15)
 
 
-def _samples(counts: Sequence[HourCount], zone: ZoneInfo) -> dict[int, list[_LocalHour]]:
+def _samples(loads: Loads, zone: ZoneInfo) -> dict[int, list[_LocalHour]]:
     """The local hours, by hour of the week.
 
     UTC hours are split into quarters, because the offset of some time zones is not a whole hour.
     """
     local_hours: dict[tuple[date, int, int], _LocalHour] = {}
-    for count in counts:
-        if count.items is None:
-            continue
+    for hour, (items, records) in loads.items():
         for quarter in range(4):
-            at = (count.start.astimezone(UTC) + quarter * QUARTER).astimezone(zone)
-            local_hour = local_hours.setdefault(
-                (at.date(), at.hour, at.fold), _LocalHour(at.date())
-            )
-            local_hour.items += count.items / 4
-            local_hour.records += count.records / 4
+            at = (_start(hour) + quarter * QUARTER).astimezone(zone)
+            key = at.date(), at.hour, at.fold
+            local_hour = local_hours.setdefault(key, _LocalHour(at.date()))
+            local_hour.items += items / 4
+            local_hour.records += records / 4
             local_hour.quarters += 1
     samples: dict[int, list[_LocalHour]] = {}
     for (day, hour, _), local_hour in local_hours.items():
@@ -198,20 +181,13 @@ def _filled(known: Mapping[int, float], hour: int) -> float:
     return (before * ahead + after * back) / (back + ahead)
 
 
-def profile_row(resource_name: str, profile: UsualWeek | NoProfile) -> dict[str, Any]:
+def profile_row(resource_name: str, profile: UsualWeek) -> dict[str, Any]:
     """The profile as a row of the table with the scaling state, for the policy SeasonalFloor.
 
     A missing hour is null.
     """
     row = {"PartitionKey": resource_name, "RowKey": ROW_KEY, "time_zone": profile.time_zone}
-    if isinstance(profile, NoProfile):
-        return {**row, "absent": profile.reason}
-    items = [
-        None if value is None else float(f"{value:.{DIGITS}g}")
-        for value in profile.items_per_minute
-    ]
-    return {
-        **row,
-        "items_per_minute_0": json.dumps(items),
-        "weeks": json.dumps(profile.weeks),
-    }
+    if profile.absent:
+        return {**row, "absent": profile.absent}
+    items = [v if v is None else float(f"{v:.{DIGITS}g}") for v in profile.items_per_minute]
+    return {**row, "items_per_minute_0": json.dumps(items), "weeks": json.dumps(profile.weeks)}

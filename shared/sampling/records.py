@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator
 from datetime import date, datetime
 from typing import Any
 
-from shared.sampling.diagnostic_export import is_diagnostic, read_diagnostic
+from shared.sampling.diagnostic_export import read_diagnostic
 from shared.sampling.model import BadField, Ignored, Outcome, Quarantined, Reason, Record
 
 REMEDY = "export telemetry to a storage account with diagnostic settings"
@@ -93,7 +93,7 @@ def plausible(time: datetime, received: date | None) -> bool:
 def _read(part: Any, received: date | None) -> Record | Ignored | None:
     if not isinstance(part, dict) or part.get("TableName") is not None:
         return None
-    outcome = read_diagnostic(part) if is_diagnostic(part) else None
+    outcome = read_diagnostic(part)
     if isinstance(outcome, Record) and not plausible(outcome.time, received):
         near = f"a time from {DAYS_BEFORE} days before to {DAYS_AFTER} days after {received}"
         years = f"a time from {YEARS.start} to {YEARS.stop - 1}"

@@ -1,20 +1,30 @@
-"""The figures of an export: its series, the sums of their dates, and what was read of each date."""
+"""The figures of an export: its series, the sums of their dates, and what was read of each date.
+
+The number of series is limited: those without a place are added up as ``(other)``. Without a limit,
+an event whose names contain numbers would fill the results and their tables.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from itertools import starmap
 from operator import itemgetter
 from typing import Any, NamedTuple
 
+from shared.sampling.baseline import MEMORY_DAYS
 from shared.sampling.estimates import Sums, sums_of
 
 OTHER = "(other)"
 UNDATED = "undated"
 """The blob date of files whose path names no date. Every run reads them."""
 UNKNOWN_AGE = -1
+SERIES_MAX = 500
+"""The most series of a kind, beside those named ``(other)``."""
+NAME_LENGTH_MAX = 1024
+"""The most characters of a name. Azure cuts names of requests at this length."""
 UNIX_START = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -98,8 +108,8 @@ class BlobDate:
 
 def rows_of(totals: Totals) -> Iterator[Row]:
     """Yields a row for each date and series."""
-    for (date, series), (sums, hours) in totals.items():
-        names = {"date": date, "kind": series.kind, "event": series.event, "dims": series.dims}
+    for (day, series), (sums, hours) in totals.items():
+        names = {"date": day, "kind": series.kind, "event": series.event, "dims": series.dims}
         yield {**names, **asdict(sums), "hours": hours}
 
 
@@ -123,3 +133,50 @@ def totals_of(rows: Iterable[Row]) -> Totals:
 def hours_until(time: datetime) -> int:
     """Returns the number of whole hours from 1970 to the time, in UTC."""
     return (time - UNIX_START) // timedelta(hours=1)
+
+
+def limited(
+    old: Totals, new: Totals, last: str, kept_events: Collection[str]
+) -> tuple[Totals, Counter[str]]:
+    """Returns the new totals with few enough series, and how many were added up, by kind.
+
+    1. A series that was published in the ten weeks before the date ``last`` keeps its place. On a
+       date for which a series was published, it stays, whether or not it still has a place.
+    2. The series with the most records on all new dates get the free places.
+    3. Other series are added up: those of an event that has a place, or is one of ``kept_events``,
+       for this event, and all others for the event ``(other)``.
+    """
+    since = str(date.fromisoformat(last) - timedelta(days=MEMORY_DAYS))
+    places = {series for day, series in old if day >= since and not series.is_combined}
+    taken = Counter(series.kind for series in places)
+    records = Counter[Series]()
+    for (_, series), day in new.items():
+        records[series] += day.sums.records
+    for series in sorted(records.keys() - places, key=lambda s: (-records[s], s)):
+        is_short = max(map(len, (series.event, *series.dims))) <= NAME_LENGTH_MAX
+        if is_short and taken[series.kind] < SERIES_MAX:
+            places.add(series)
+            taken[series.kind] += 1
+    names = {(series.kind, series.event) for series in places}
+    combined = set[Series]()
+
+    def placed(row: Row) -> dict[str, Any]:
+        series = Series(row["kind"], row["event"], tuple(row["dims"]))
+        if series in places or (row["date"], series) in old:
+            return dict(row)
+        is_named = (series.kind, series.event) in names or series.event in kept_events
+        event = series.event if is_named else OTHER
+        target = Series(series.kind, event, (OTHER,) * len(series.dims))
+        combined.update({series} - {target})
+        return {**row, "event": event, "dims": target.dims}
+
+    totals = totals_of(map(placed, rows_of(new)))
+    return totals, Counter(series.kind for series in combined)
+
+
+def describe_combined(kind: str, count: int) -> str:
+    return (
+        f"{count} series of the kind {kind} are added up as (other), because a kind has at most"
+        f" {SERIES_MAX} series and a name at most {NAME_LENGTH_MAX} characters; --event NAME keeps"
+        " an event"
+    )

@@ -12,7 +12,6 @@ import json
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from datetime import date
 from typing import Any
 
 KEY_LENGTH_MAX = 400
@@ -130,8 +129,6 @@ def _name(trend: Trend) -> str:
 
 UNREADABLE = "unreadable"
 """The verdict of a trend that is not readable. It is never stored."""
-TEXTS = ("date", "event", "kind", "measurement", "verdict", "reason")
-NUMBERS = ("raw_sum", "adjusted_count", "adjusted_sum", "sampling_rate", "records")
 
 
 def unreadable_trend(row: Mapping[str, Any], error: Exception) -> Trend:
@@ -140,28 +137,6 @@ def unreadable_trend(row: Mapping[str, Any], error: Exception) -> Trend:
     place = f"{row['PartitionKey']}/{row['RowKey']}"
     why = f"row {place!r} of table Trends cannot be read ({reason})"
     return Trend(row["RowKey"], row["PartitionKey"], "", verdict=UNREADABLE, reason=why)
-
-
-def trend_of(row: Mapping[str, Any]) -> Trend:
-    """Raises KeyError, TypeError or ValueError if the row is not a trend."""
-    names = {name for name in Trend.__slots__ if name in row}
-    fields = {name: row[name] for name in names}
-    fields["dimensions"] = json.loads(row["dimensions"])
-    fields["warnings"] = tuple(json.loads(row["warnings"]))
-    fields["evidence"] = json.loads(row["evidence"])
-    fields |= {name: int(row[name]) for name in COUNTS if name in row}
-    date.fromisoformat(fields["date"])
-    return _checked(Trend(**fields))
-
-
-def _checked(trend: Trend) -> Trend:
-    """Raises TypeError for a value of the wrong type, which the page could not show."""
-    kinds = {**dict.fromkeys(TEXTS, str), **dict.fromkeys(NUMBERS, float | int | None)}
-    kinds |= {"dimensions": dict, "evidence": dict}
-    for name, kind in kinds.items():
-        if not isinstance(value := getattr(trend, name), kind):
-            raise TypeError(f"{name} is a {type(value).__name__}")
-    return trend
 
 
 def _key(text: str) -> str:

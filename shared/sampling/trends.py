@@ -15,6 +15,7 @@ from shared.sampling.baseline import MEMORY_DAYS
 from shared.sampling.collection import Collected, arrived
 from shared.sampling.companions import CompanionVerdict, judge_days, with_companions
 from shared.sampling.comparison import DOUBTFUL_MAX, Day, day_of
+from shared.sampling.control import Controls
 from shared.sampling.estimates import Estimate, Sums
 from shared.sampling.kept_ids import Weights
 from shared.sampling.measured import combined, judge_measured
@@ -33,7 +34,6 @@ from shared.sampling.series import (
 from shared.sampling.trend_rows import Trend
 from shared.sampling.verdict import CAPPED, Verdict, VerdictKind, judge_all
 
-Controls = Mapping[str, float]
 NOTHING = DaySums(Sums())
 SETTLED_DAYS = 3
 """A day is judged as it is when the files of this many days after it were read. Azure accepts
@@ -57,7 +57,7 @@ class TrendInputs:
     blob_dates: Mapping[str, BlobDate]
     today: date
     """In UTC."""
-    controls: Mapping[str, Controls] = field(default_factory=dict)
+    controls: Controls = field(default_factory=dict)
     holidays: Dates[date] = ()
     unreadable: Mapping[str, str] = field(default_factory=dict)
     """Event dates with records that cannot be read again, and the format of these records."""
@@ -109,6 +109,29 @@ class TrendInputs:
                 ages[day] = age
         return ages
 
+    @cached_property
+    def companions(self) -> Mapping[str, Mapping[Series, CompanionVerdict]]:
+        """By complete date."""
+        dates = sorted(self.complete & self.operations.keys())
+        pairs = [pairs_of(self.operations[day].counts) for day in dates]
+        return dict(zip(dates, judge_days(pairs), strict=True))
+
+    @cached_property
+    def untold(self) -> Set[str]:
+        """The dates on which ids do not tell the weights of a sender, such as for want of
+        operations, although they corrected them within the week before. Uncorrected, the date would
+        look like a loss.
+        """
+        corrected, found = dict[str, date](), set[str]()
+        for day in sorted(self.operations):
+            on = date.fromisoformat(day)
+            for sdk, seen in self.operations[day].weights.items():
+                if seen.is_repaired:
+                    corrected[sdk] = on
+                elif seen.weights is Weights.UNKNOWN and sdk in corrected:
+                    found |= {day} if on - corrected[sdk] <= WEEK else set()
+        return found
+
     def last_utc_date(self, day: date) -> date:
         return max(_utc_dates(day, ZoneInfo(self.shape.time_zone)))
 
@@ -133,9 +156,6 @@ class _Context:
     inputs: TrendInputs
     controls: Mapping[str, _Control]
     collection: Collected
-    companions: Mapping[str, Mapping[Series, CompanionVerdict]]
-    """By complete date."""
-    untold: Set[str]
 
 
 def collection_of(
@@ -168,35 +188,13 @@ def trends_of(days: Totals, inputs: TrendInputs) -> list[Trend]:
     complete, zone = map(date.fromisoformat, inputs.complete), ZoneInfo(inputs.shape.time_zone)
     collection = collection_of(days, complete, zone, inputs.ages)
     controls = {**automatic_controls(days, inputs), **given}
-    context = _Context(inputs, controls, collection, _companions(inputs), untold_dates(inputs))
+    context = _Context(inputs, controls, collection)
     events = [series for series in by_series if series.kind != RecordKind.METRIC]
     return [
         trend
         for series in sorted(events, key=lambda s: (s.event, s.kind, s.dims))
         for trend in _of_series(series, by_series[series], context)
     ]
-
-
-def _companions(inputs: TrendInputs) -> Mapping[str, Mapping[Series, CompanionVerdict]]:
-    dates = sorted(inputs.complete & inputs.operations.keys())
-    pairs = [pairs_of(date.fromisoformat(d), inputs.operations[d].counts) for d in dates]
-    return dict(zip(dates, judge_days(pairs), strict=True))
-
-
-def untold_dates(inputs: TrendInputs) -> Set[str]:
-    """The dates on which ids do not tell the weights of a sender, such as for want of operations,
-    although they corrected them within the week before. Uncorrected, the date would look like a
-    loss.
-    """
-    corrected, found = dict[str, date](), set[str]()
-    for day in sorted(inputs.operations):
-        on = date.fromisoformat(day)
-        for sdk, seen in inputs.operations[day].weights.items():
-            if seen.is_repaired:
-                corrected[sdk] = on
-            elif seen.weights is Weights.UNKNOWN and sdk in corrected:
-                found |= {day} if on - corrected[sdk] <= WEEK else set()
-    return found
 
 
 def automatic_controls(days: Totals, inputs: TrendInputs) -> Mapping[str, _Control]:
@@ -251,7 +249,7 @@ def _of_series(series: Series, days: Mapping[str, DaySums], context: _Context) -
             figures = day_of(sums[on], day, of, control.values.get(on))
             return replace(
                 figures,
-                trusted=(figures.trusted and on not in context.untold) or inputs.trust_weights,
+                trusted=(figures.trusted and on not in inputs.untold) or inputs.trust_weights,
                 excluded=on not in inputs.complete,
                 control_exported=control.exported,
                 silent=silent.get(on, ""),
@@ -289,7 +287,7 @@ def _by_operations(
     Companions say nothing about a young date if a part of it usually arrives later.
     """
     operations = context.inputs.operations.get(day, DayOperations())
-    seen = context.companions.get(day, {}).get(series)
+    seen = context.inputs.companions.get(day, {}).get(series)
     if seen and "usually_arrived" not in verdict.evidence:
         only = limited_to(seen.test, operations.counts) if seen.lost else ""
         verdict = with_companions(verdict, seen, only)

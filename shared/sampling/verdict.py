@@ -10,13 +10,13 @@ from the same export may be lost together with the event, so it does not prove t
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import date
 from enum import StrEnum
 from statistics import median
 from types import MappingProxyType
-from typing import Protocol
+from typing import TypeAlias
 
 from shared.sampling.baseline import MEMORY_DAYS
 from shared.sampling.comparison import Day, Test, Tests, at_same_age, compare, unread_explains
@@ -49,6 +49,8 @@ loss against a control series, ACCEPT_AFTER_DAYS_UNPROVEN for anything else."""
 
 Evidence = Mapping[str, float | str | None]
 NOTHING: Evidence = MappingProxyType({})
+Judgement: TypeAlias = "tuple[VerdictKind, str]"
+"""The kind of a verdict and its reason."""
 
 
 class VerdictKind(StrEnum):
@@ -79,16 +81,8 @@ class Verdict:
     """What it is about: the count, the sum, or both."""
 
 
-class Judge(Protocol):
-    """See ``judge``."""
-
-    def __call__(
-        self, today: Day, history: Sequence[Day], holidays: Collection[date], *, lasting: bool
-    ) -> Verdict: ...
-
-
 def judge_all(
-    days: Sequence[Day], holidays: Collection[date] = (), by: Judge | None = None
+    days: Sequence[Day], holidays: Collection[date] = (), by: Callable[..., Verdict] | None = None
 ) -> tuple[Verdict, ...]:
     """One verdict for each day, in order of the days, by ``judge`` or by another judge.
 
@@ -155,9 +149,7 @@ def judge(
     return Verdict(today.day, kind, reason, evidence)
 
 
-def _judge(
-    today: Day, tests: Tests, before: Sequence[Day], holiday: bool
-) -> tuple[VerdictKind, str]:
+def _judge(today: Day, tests: Tests, before: Sequence[Day], holiday: bool) -> Judgement:
     if tests.by_value is None:
         return VerdictKind.UNCERTAIN, why_unknown(before)
     if tests.by_control is not None:
@@ -168,12 +160,10 @@ def _judge(
     if not tests.by_value.low:
         return nothing_seen(tests.by_value)
     if holiday:
-        return (
-            VerdictKind.UNCERTAIN,
-            f"{expected} on a holiday, without a control series to compare with",
-        )
+        reason = f"{expected} on a holiday, without a control series to compare with"
+        return VerdictKind.UNCERTAIN, reason
     alone = f"{expected}; without a control series, this may also be less traffic"
-    return _fallen(tests.by_value, alone)
+    return fallen(tests.by_value, alone)
 
 
 def why_unknown(before: Sequence[Day]) -> str:
@@ -184,7 +174,7 @@ def why_unknown(before: Sequence[Day]) -> str:
 
 def _judge_with_control(
     today: Day, tests: Tests, by_value: Test, by_control: Test, holiday: bool
-) -> tuple[VerdictKind, str]:
+) -> Judgement:
     expected = f"{by_value.share:.0%} of what was expected"
     against = f"{by_control.share:.0%} of what the control series suggests"
     control = tests.of_control
@@ -192,7 +182,7 @@ def _judge_with_control(
         reason = f"{against}, because the control series rose and this one did not"
         return VerdictKind.UNCERTAIN, reason
     if by_control.low or fell_alone(by_value, by_control, control):
-        return _fallen(by_control, against)
+        return fallen(by_control, against)
     if by_control.high and not by_value.high:
         reason = f"{against}, because the control series fell and this one did not"
         return VerdictKind.UNCERTAIN, reason
@@ -220,10 +210,11 @@ def fell_alone(by_value: Test, by_control: Test, control: Test | None) -> bool:
     return by_value.low and by_control.score < -SUPPORT and unmoved
 
 
-def _fallen(test: Test, reason: str) -> tuple[VerdictKind, str]:
-    if too_few_records(test):
+def fallen(test: Test, reason: str, loss: Judgement | None = None) -> Judgement:
+    """A loss, unless there are too few records for it."""
+    if test.smallest_loss > LOSS_SEEN_MAX and test.few_records:
         return VerdictKind.UNCERTAIN, f"{reason}; there are too few records for a verdict"
-    return VerdictKind.EVENTS_LOST, reason
+    return loss or (VerdictKind.EVENTS_LOST, reason)
 
 
 def _doubted(
@@ -234,7 +225,7 @@ def _doubted(
     tests: Tests,
     by_value: Test,
     usual_rate: float | None,
-) -> tuple[VerdictKind, str]:
+) -> Judgement:
     """The verdict, after considering that weights may be wrong, rounded, or not stated."""
     rate, lately = today.sampling_rate_percent, sorted(before, key=lambda d: d.day)[-RATE_DAYS:]
     rates = _rates(rate, usual_rate)
@@ -300,7 +291,7 @@ def _rounding(weight: float) -> str:
 
 def _collected(
     kind: VerdictKind, reason: str, today: Day, tests: Tests, by_value: Test, holiday: bool
-) -> tuple[VerdictKind, str]:
+) -> Judgement:
     """The verdict, after considering hours in which no telemetry at all was collected."""
     if today.silent:
         silent = f"no table has a record {today.silent}, although all earlier days have some then"
@@ -315,11 +306,7 @@ def _collected(
     return kind, reason
 
 
-def too_few_records(test: Test) -> bool:
-    return test.smallest_loss > LOSS_SEEN_MAX and test.few_records
-
-
-def nothing_seen(test: Test) -> tuple[VerdictKind, str]:
+def nothing_seen(test: Test) -> Judgement:
     if test.smallest_loss > LOSS_SEEN_MAX:
         loss = f"only a loss above {test.smallest_loss:.0%} would be detected"
         return VerdictKind.UNCERTAIN, f"days differ too much for a verdict: {loss}"

@@ -112,6 +112,13 @@ class NightlySettings(SettingsModel):
         assert parts is not None
         return parts[1], parts[2]
 
+    @property
+    def job_arguments(self) -> tuple[str, ...]:
+        """With several data sets, the job must tell their rows in the tables apart."""
+        to_tables = any(each.startswith("--tables") for each in self.arguments)
+        several = to_tables and len(self.datasets) > 1
+        return (*self.arguments, *(("--data-set", "{dataset}") if several else ()))
+
     def conflicts(self) -> Iterable[str]:
         if not self.submitter:
             return

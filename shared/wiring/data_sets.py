@@ -5,9 +5,9 @@ from __future__ import annotations
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from shared.trends.datasets import flows
 from shared.trends.datasets.arrivals import decode_arrival
-from shared.trends.datasets.flows import process_dataset, telemetry_arrived
-from shared.trends.datasets.flows.process_dataset import Claims
+from shared.trends.datasets.flows import Claims
 from shared.trends.datasets.processing import decode_work
 from shared.values.messages import MessageSender
 from shared.wiring.checks import PROCESSING_CONNECTION
@@ -23,17 +23,15 @@ class DataSetParts(Parts):
         arrival = decode_arrival(text)
         await self.queue_check.check()
         periods, now = self._app.checked.periods, self._app.now()
-        await telemetry_arrived.schedule_data_set(
-            arrival, periods, self.processing_sender, now, self.undated
-        )
+        await flows.schedule_data_set(arrival, periods, self.processing_sender, now, self.undated)
 
     async def process(self, body: bytes, message: str) -> None:
         """Process the data set of a message."""
         work, recompute = decode_work(body), self._app.nightly.recompute
-        await process_dataset.process_data_set(work, message, self.claims, recompute)
+        await flows.process_data_set(work, message, self.claims, recompute)
 
     def log_poison(self, text: str, message_id: str) -> None:
-        telemetry_arrived.log_poison(text, message_id)
+        flows.log_poison(text, message_id)
 
     @cached_property
     def processing_sender(self) -> MessageSender:

@@ -13,8 +13,7 @@ from shared.trends.datasets.processing import DatasetWork
 from shared.trends.nightly import runs
 from shared.trends.nightly.flows.demand import demand_nightly, demand_period
 from shared.trends.nightly.flows.run_manager import RunManager
-from shared.trends.nightly.model import RunPolicy
-from shared.trends.nightly.ports import InputReader, JobSubmitter, RunStore
+from shared.trends.nightly.model import InputReader, JobSubmitter, RunPolicy, RunStore
 from shared.wiring.parts import Parts
 
 if TYPE_CHECKING:
@@ -60,7 +59,7 @@ class NightlyParts(Parts):
             self.store,
             self.submitter,
             self.policy,
-            lambda run: runs.job(run, settings.inputs, settings.output, settings.arguments),
+            lambda run: runs.job(run, settings.inputs, settings.output, settings.job_arguments),
             runs.new_token,
             self._app.meter,
         )

@@ -12,8 +12,9 @@ from pathlib import Path
 from socket import gethostname
 from typing import Protocol
 
+from shared.sampling.blob_paths import AZURE
 from spark_jobs.errors import JobError
-from spark_jobs.read.sources import AZURE, local_path, scheme_of
+from spark_jobs.read.sources import local_path, scheme_of
 
 PATTERN = frozenset("*?[]{}\\")
 """Spark takes a path with any of these for a pattern."""

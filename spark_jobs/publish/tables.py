@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from itertools import groupby, islice
 from typing import TYPE_CHECKING, Any
 
@@ -40,10 +41,14 @@ def open_tables(location: str, environ: Mapping[str, str]) -> TableServiceClient
         raise JobError(f"--tables {location}: {error}") from error
 
 
-def write_trends(service: TableServiceClient, trends: Iterable[Trend], first: str) -> None:
+def write_trends(
+    service: TableServiceClient, trends: Iterable[Trend], first: str, data_set: str = ""
+) -> None:
     """Writes the trends from the date ``first`` on, or from the last date that was written if that
     is earlier, because an earlier run may have failed here. The partition of alarms gets those that
     report a loss, and those that did so when they were last written. Raises JobError.
+
+    ``data_set`` becomes a dimension, so that events of several data sets share no row.
     """
     from spark_jobs.azure_blobs import azure_errors
 
@@ -51,10 +56,12 @@ def write_trends(service: TableServiceClient, trends: Iterable[Trend], first: st
         client = service.create_table_if_not_exists(TRENDS)
         stored = client.query_entities(f"PartitionKey eq '{ALARMS}'", select=["RowKey", "date"])
         known = {row["RowKey"]: row["date"] for row in stored}
-    first = min(first, known.get(ALARMS_UNTIL, first))
-    alarms_from = first if ALARMS_UNTIL in known else ""
+    until, own = f"{ALARMS_UNTIL} {data_set}".rstrip(), {"data set": data_set} if data_set else {}
+    first = min(first, known.get(until, first))
+    alarms_from = first if until in known else ""
     rows, last = list[Row](), ""
-    for trend in trends:
+    for each in trends:
+        trend = replace(each, dimensions={**each.dimensions, **own})
         last = max(last, trend.date)
         if trend.date >= first:
             rows.append(trend_row(trend))
@@ -62,8 +69,8 @@ def write_trends(service: TableServiceClient, trends: Iterable[Trend], first: st
             keys = alarm_keys(trend)
             if trend.verdict in LOST or keys["RowKey"] in known:
                 rows.append({**trend_row(trend), **keys})
-    if last:
-        rows.append({"PartitionKey": ALARMS, "RowKey": ALARMS_UNTIL, "date": last})
+    markers = {ALARMS_UNTIL, until} if last else ()
+    rows += [{"PartitionKey": ALARMS, "RowKey": key, "date": last} for key in markers]
     write(service, TRENDS, rows)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime
 
-from shared.sampling import blob_paths
+from shared.sampling.blob_paths import hour_if_valid
 from shared.sampling.series import UNDATED
 
 ENDINGS = (".json", ".jsonl", ".blob", ".json.gz", ".jsonl.gz", ".blob.gz", ".gz")
@@ -36,10 +36,7 @@ class SourceFile:
         """When the file's records were received, according to its path: an hour, or the first hour
         of a day. None if the path has no date or names a date that does not exist.
         """
-        try:
-            return blob_paths.hour_of(self.path, self.below)
-        except ValueError:
-            return None
+        return hour_if_valid(self.path, self.below)
 
     @property
     def received(self) -> date | None:

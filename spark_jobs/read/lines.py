@@ -249,7 +249,7 @@ class _Reader:
         else:
             series = IGNORED if table in OTHER_TABLES else UNDECIDED
         number = self._senders[instance or "", sdk or "", version or ""]
-        return series, number, items or 1, weight.value, weight.trusted, weight.exact
+        return series, number, items or 1, *weight
 
     def _times(self, texts: Sequence[str], file: SourceFile) -> tuple[Any, Any, Any]:
         """Returns three arrays: the number of each line's day (negative if its time is bad), the

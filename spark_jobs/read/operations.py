@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from shared.sampling.kept_ids import WeightsSeen, weights_seen
-from spark_jobs.read.blocks import Numbered, starts
+from spark_jobs.read.blocks import starts
 
 OPERATIONS_MAX = 5_000
 """The operations of each SDKVersion and date. They tell a rate to 0.02 %."""
@@ -27,9 +27,8 @@ class OperationSamples:
     """Collects samples, by the number of a date and by SDKVersion."""
 
     def __init__(self) -> None:
-        self._groups = Numbered()
-        self._samples: list[Sample] = []
-        self._limits: list[np.uint64] = []
+        self._samples: dict[tuple[int, str], Sample] = {}
+        self._limits: dict[tuple[int, str], np.uint64] = {}
 
     def add(
         self, groups: Sequence[tuple[int, str]], which: Any, units: Any, ids: Any, stated: Any
@@ -38,23 +37,20 @@ class OperationSamples:
         order = np.lexsort((stated, units, which))  # the smallest weight of an operation first
         order = order[starts(which[order], units[order])]
         for index in np.unique(which):
-            number = self._groups[groups[index]]
-            if number == len(self._samples):
-                self._samples.append({})
-                self._limits.append(NO_LIMIT)
-            chosen = order[(which[order] == index) & (units[order] <= self._limits[number])]
-            sample = self._samples[number]
+            group = groups[index]
+            sample, limit = self._samples.setdefault(group, {}), self._limits.get(group, NO_LIMIT)
+            chosen = order[(which[order] == index) & (units[order] <= limit)]
             for unit, operation, weight in zip(
                 units[chosen].tolist(), ids[chosen].tolist(), stated[chosen].tolist(), strict=True
             ):
                 _put(sample, unit, operation, weight)
             if len(sample) > 2 * OPERATIONS_MAX:
-                self._samples[number] = smallest(sample)
-                self._limits[number] = np.uint64(max(self._samples[number]))
+                self._samples[group] = smallest(sample)
+                self._limits[group] = np.uint64(max(self._samples[group]))
 
     def rows(self) -> Iterator[tuple[int, str, str]]:
         """Yields each date's number, SDKVersion and sample as a text."""
-        for (day, sdk), sample in zip(self._groups, self._samples, strict=True):
+        for (day, sdk), sample in self._samples.items():
             yield day, sdk, json.dumps([[u, *each] for u, each in smallest(sample).items()])
 
 

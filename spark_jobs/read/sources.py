@@ -13,6 +13,7 @@ from socket import gethostname
 from typing import TYPE_CHECKING, TypeAlias
 from urllib.parse import unquote, urlsplit
 
+from shared.sampling.blob_paths import AZURE
 from shared.sampling.control import BadControl, Controls, controls_of
 from shared.sampling.forms import EMPTY_GZIP, HEAD_BYTES, in_lines, is_document, other_form
 from shared.sampling.records import DAMAGED
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 Source: TypeAlias = "Files | ClusterFiles"
-AZURE = ("abfs", "abfss", "wasb", "wasbs")
 OWN = ("file", "http", "https")
 """The schemes of inputs that the job opens itself."""
 Pieces = Iterator[tuple[SourceFile, bytes | str]]
@@ -164,11 +164,7 @@ def _own(location: str) -> str:
     scheme = scheme_of(location)
     if scheme == "file":
         return local_path("--input", location)
-    if scheme in AZURE:
-        from spark_jobs.azure_blobs import https_of
-
-        return https_of(location)
-    if scheme not in OWN:
+    if scheme not in (*OWN, *AZURE):
         raise JobError(
             f"--input {location}: must be a folder, or blobs at https:// or abfss://"
             " CONTAINER@ACCOUNT.dfs.core.windows.net/PREFIX"

@@ -124,14 +124,16 @@ def sums_of_blocks(blocks: Iterable[pa.RecordBatch], factors: Factors) -> Batche
     """Adds up whole parts: turns rows of ``DIVIDED``, ordered by date, part and bucket, into rows
     of ``SUMS``. Yields only one batch, because Spark needs about a millisecond for each batch.
     """
-    rows = list[Row]()
+    if rows := list(sums_of_parts(blocks, factors)):
+        yield pa.RecordBatch.from_pylist(rows, schema=SUMS)
+
+
+def sums_of_parts(blocks: Iterable[pa.RecordBatch], factors: Factors) -> Iterator[Row]:
     for (event_date, part), of_part in groupby(_rows(blocks), itemgetter(0, 1)):
         operations = Counts()
         found = _of_buckets(event_date, of_part, factors.get(event_date, {}), operations)
-        rows += [{"part": part, **row} for row in rows_of(totals_of(found))]
-        rows.append({"part": part, "date": event_date, "operations": encoded(operations)})
-    if rows:
-        yield pa.RecordBatch.from_pylist(rows, schema=SUMS)
+        yield from ({"part": part, **row} for row in rows_of(totals_of(found)))
+        yield {"part": part, "date": event_date, "operations": encoded(operations)}
 
 
 def _of_buckets(
@@ -276,12 +278,11 @@ def added(
     """Adds up rows of ``SUMS``, in whatever order they come."""
     series, counts = list[Row](), dict[str, Counts]()
     for row in sorted(rows, key=itemgetter("part")):
-        if row["operations"] is None:
-            series.append(row)
+        if operations := row.get("operations"):
+            counts.setdefault(row["date"], Counts()).update(decoded(operations))
         else:
-            counts.setdefault(row["date"], Counts()).update(decoded(row["operations"]))
-    operations = {
+            series.append(row)
+    return totals_of(series), {
         day: DayOperations(bounded(of_day), weights.get(day, {}))
         for day, of_day in sorted(counts.items())
     }
-    return totals_of(series), operations

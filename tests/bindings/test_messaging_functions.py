@@ -16,8 +16,7 @@ import pytest
 from local.twins.datasets import MemoryClaims, MemoryQueueCheck, RecordingRecompute
 from local.twins.messaging import MemoryLink, MemoryQueue
 from shared.messaging.batch_sender import BatchSender
-from shared.trends.datasets.errors import EntitiesMisconfigured
-from shared.trends.datasets.queues import QueueDescription
+from shared.trends.datasets.queues import EntitiesMisconfigured, QueueDescription
 from shared.wiring.app import App as Parts
 from tests.bindings.test_ingestion_functions import imported, names
 from tests.settings.test_settings import SINGLE

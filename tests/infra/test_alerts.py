@@ -31,7 +31,7 @@ from shared.ingestion.events.ingest import log_report
 from shared.ingestion.events.process_batch import Report
 from shared.ingestion.model import COMPACTED, Gap
 from shared.notifications.notifiers import LogNotifier
-from shared.trends.datasets.flows import telemetry_arrived
+from shared.trends.datasets.flows import log_poison
 from shared.values.measurements import CAPACITY_METRIC, Metric, MetricValue
 from shared.values.news import News, NewsKind
 from tests.builders import NOW, SOURCE, TIMING, as_message, resource
@@ -227,7 +227,7 @@ async def poison_action() -> None:
 
 
 async def poison_arrival() -> None:
-    telemetry_arrived.log_poison("{}", "m1")
+    log_poison("{}", "m1")
 
 
 async def gap(reason: str) -> None:

@@ -32,7 +32,7 @@ INSTALLED = {
 """What each lock file is made of."""
 
 COMMANDS = ["shared/cli", "shared/__main__.py"]
-IDS = ["shared/sampling/id_scores.py", "shared/sampling/kept_ids.py"]
+IDS = ["shared/sampling/kept_ids.py"]
 IMPORTING = {
     "app": (["function_app.py", "scaling_rules.py", "shared"], ["app", *OPTIONAL], []),
     "job": (["spark_jobs", *IDS], ["spark"], []),

@@ -339,7 +339,7 @@ async def test_concurrent_calls_take_turns() -> None:
 def test_a_message_whose_fate_is_known_is_named_as_unknown_no_longer(outcome: Outcome) -> None:
     messages = [Message(b"a", message_id="a"), Message(b"b", message_id="b")]
     state = begin(encode_all(messages, 0), BatchLimits(LIMIT, 1), Order.KEPT)
-    assert len(state.chunks) == 2
+    assert len(state.planned) == 2
     lost = advance(state, Disconnected("gone"), RetryBudget(), began=5)
     assert (lost.unknown_names, lost.unknown_since) == (["#0 (a)"], 5)
     known = advance(lost, outcome, RetryBudget())

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.messaging.model import BatchLimits, Chunk, EncodedMessage
-from shared.messaging.packing import Encoded, pack, too_large
-from shared.messaging.wire_size import envelope_bytes, section_bytes
+from shared.messaging.model import BatchLimits, EncodedMessage
+from shared.messaging.packing import Encoded, envelope_bytes, pack, section_bytes
+from shared.messaging.send_state import begin
 from shared.values.messages import Message, Order
 
 LIMIT = 1000
@@ -21,17 +21,13 @@ LIMIT = 1000
 def request_of(sizes: list[int], keys: list[str | None] | None = None) -> Encoded:
     named = keys or [None] * len(sizes)
     return [
-        EncodedMessage(Message(None, message_id="m" * (1 + place % 3), session_id=key), size)
+        EncodedMessage(place, Message(None, message_id="m" * (1 + place % 3), session_id=key), size)
         for place, (size, key) in enumerate(zip(sizes, named, strict=True))
     ]
 
 
 def sections(load: Encoded) -> list[int]:
     return [section_bytes(each.size_bytes) for each in load]
-
-
-def packed(load: Encoded, limits: BatchLimits, order: Order) -> list[Chunk]:
-    return pack(range(len(load)), load, limits, order)
 
 
 loads = st.lists(st.tuples(st.integers(0, 900), st.sampled_from([None, "a", "b"])), max_size=60)
@@ -48,17 +44,15 @@ def test_each_message_is_in_exactly_one_batch_and_no_batch_exceeds_its_limits(
     load: list[tuple[int, str | None]], limits: BatchLimits, order: Order
 ) -> None:
     messages = request_of([size for size, _ in load], [key for _, key in load])
-    chunks = packed(messages, limits, order)
-    assert sorted(p for chunk in chunks for p in chunk.positions) == list(range(len(load)))
-    for chunk in chunks:
-        inside = sum(sections([messages[p] for p in chunk.positions]))
-        first = messages[chunk.positions[0]].message
-        alone = messages[chunk.positions[0]].size_bytes
-        several = inside + envelope_bytes(first)
-        assert chunk.wire_bytes == (alone if len(chunk.positions) == 1 else several)
-        assert chunk.wire_bytes <= limits.batch_bytes or len(chunk.positions) == 1
-        assert 1 <= len(chunk.positions) <= limits.batch_messages
-        assert len({messages[p].message.batch_key for p in chunk.positions}) == 1
+    batches = pack(messages, limits, order)
+    assert sorted(place for batch in batches for place in batch.places) == list(range(len(load)))
+    for batch in batches:
+        first, count = batch.encoded[0], len(batch.encoded)
+        several = sum(sections(batch.encoded)) + envelope_bytes(first.message)
+        assert batch.wire_bytes == (first.size_bytes if count == 1 else several)
+        assert batch.wire_bytes <= limits.batch_bytes or count == 1
+        assert 1 <= count <= limits.batch_messages
+        assert len({each.message.batch_key for each in batch.encoded}) == 1
 
 
 @given(loads, limits)
@@ -66,13 +60,12 @@ def test_the_requested_order_is_kept(
     load: list[tuple[int, str | None]], limits: BatchLimits
 ) -> None:
     messages = request_of([size for size, _ in load], [key for _, key in load])
-    kept = [p for chunk in packed(messages, limits, Order.KEPT) for p in chunk.positions]
+    kept = [place for batch in pack(messages, limits, Order.KEPT) for place in batch.places]
     assert kept == list(range(len(load)))
-    per_key = packed(messages, limits, Order.KEPT_PER_KEY)
+    per_key = pack(messages, limits, Order.KEPT_PER_KEY)
     for key in (None, "a", "b"):
-        own = [
-            p for chunk in per_key for p in chunk.positions if messages[p].message.batch_key == key
-        ]
+        every = [each for batch in per_key for each in batch.encoded]
+        own = [each.place for each in every if each.message.batch_key == key]
         assert own == sorted(own)
 
 
@@ -89,10 +82,10 @@ def fewest_in_order(sizes: list[int], room: int, count_max: int) -> int:
 @given(st.lists(st.integers(0, 900), max_size=25), st.integers(1, 6))
 def test_no_other_division_in_order_needs_fewer_batches(sizes: list[int], most: int) -> None:
     load = request_of(sizes)
-    chunks = packed(load, BatchLimits(LIMIT, most), Order.KEPT)
+    batches = pack(load, BatchLimits(LIMIT, most), Order.KEPT)
     longest_id = envelope_bytes(Message(None, message_id="mmm"))
-    assert len(chunks) <= fewest_in_order(sections(load), LIMIT - longest_id, most)
-    assert len(chunks) >= fewest_in_order(sections(load), ROOM, most)
+    assert len(batches) <= fewest_in_order(sections(load), LIMIT - longest_id, most)
+    assert len(batches) >= fewest_in_order(sections(load), ROOM, most)
 
 
 def test_batches_in_free_order_exceed_the_lower_bound_by_at_most_a_percent() -> None:
@@ -101,22 +94,27 @@ def test_batches_in_free_order_exceed_the_lower_bound_by_at_most_a_percent() -> 
     load = request_of(sizes)
     limits = BatchLimits(262_144)
     bound = math.ceil(sum(sections(load)) / limits.batch_bytes)
-    free, kept = (len(packed(load, limits, order)) for order in (Order.FREE, Order.KEPT))
+    free, kept = (len(pack(load, limits, order)) for order in (Order.FREE, Order.KEPT))
     assert bound <= free <= math.ceil(bound * 1.01)
     assert free <= kept
 
 
 def test_a_batch_holds_at_most_4500_messages_however_small() -> None:
-    chunks = packed(request_of([10] * 10_000), BatchLimits(262_144), Order.FREE)
-    assert [len(chunk.positions) for chunk in chunks] == [4500, 4500, 1000]
+    batches = pack(request_of([10] * 10_000), BatchLimits(262_144), Order.FREE)
+    assert [len(batch.encoded) for batch in batches] == [4500, 4500, 1000]
 
 
 @pytest.mark.parametrize(("surplus", "refused"), [(0, []), (1, [1])])
 def test_a_message_one_byte_over_the_limit_is_too_large(surplus: int, refused: list[int]) -> None:
     load = request_of([300, LIMIT + surplus])
-    assert too_large(range(2), load, BatchLimits(LIMIT)) == refused
-    assert too_large(range(2), load, BatchLimits(9, message_bytes=LIMIT)) == refused
-    assert too_large(range(2), load, BatchLimits(LIMIT, learned_bytes=99)) == refused
+    for limits in (
+        BatchLimits(LIMIT),
+        BatchLimits(9, message_bytes=LIMIT),
+        BatchLimits(LIMIT, learned_bytes=99),
+    ):
+        planned = begin(load, limits, Order.KEPT)
+        assert [each.position for each in planned.refused] == refused
+        assert [each.place for each in planned.waiting] == [0, 1][: 2 - len(refused)]
 
 
 @pytest.mark.parametrize("first", ["short", "long"])
@@ -127,19 +125,21 @@ def test_a_batch_in_free_order_has_room_for_the_largest_envelope_of_its_messages
     short, long = Message(None, message_id="s"), Message(None, message_id="l" * 100)
     messages = [short, long] if first == "short" else [long, short]
     room = LIMIT - envelope_bytes(short) - 2 * 8
-    load = [EncodedMessage(message, room // 2) for message in messages]
-    chunks = packed(load, BatchLimits(LIMIT), Order.FREE)
-    assert [list(chunk.positions) for chunk in chunks] == [[0], [1]]
-    assert all(chunk.wire_bytes <= LIMIT for chunk in chunks)
-    alone = [EncodedMessage(short, room + 8), EncodedMessage(long, 10)]
-    assert too_large([0, 1], alone, BatchLimits(LIMIT)) == []
-    assert len(packed(alone, BatchLimits(LIMIT), Order.FREE)) == 2
+    load = [EncodedMessage(place, each, room // 2) for place, each in enumerate(messages)]
+    batches = pack(load, BatchLimits(LIMIT), Order.FREE)
+    assert [batch.places for batch in batches] == [[0], [1]]
+    assert all(batch.wire_bytes <= LIMIT for batch in batches)
+    alone = [EncodedMessage(0, short, room + 8), EncodedMessage(1, long, 10)]
+    assert len(pack(alone, BatchLimits(LIMIT), Order.FREE)) == 2
 
 
 def of_sizes(*sizes: int) -> Encoded:
     """Messages that take these numbers of bytes in a batch, all with an envelope of the same
     length."""
-    return [EncodedMessage(Message(None, message_id="m"), size - 8) for size in sizes]
+    return [
+        EncodedMessage(place, Message(None, message_id="m"), size - 8)
+        for place, size in enumerate(sizes)
+    ]
 
 
 ROOM = LIMIT - envelope_bytes(Message(None, message_id="m"))
@@ -147,22 +147,22 @@ ROOM = LIMIT - envelope_bytes(Message(None, message_id="m"))
 
 @pytest.mark.parametrize("order", Order)
 def test_a_batch_is_filled_to_the_byte(order: Order) -> None:
-    (chunk,) = packed(of_sizes(400, ROOM - 400), BatchLimits(LIMIT), order)
-    assert chunk.wire_bytes == LIMIT
-    assert len(packed(of_sizes(401, ROOM - 400), BatchLimits(LIMIT), order)) == 2
+    (batch,) = pack(of_sizes(400, ROOM - 400), BatchLimits(LIMIT), order)
+    assert batch.wire_bytes == LIMIT
+    assert len(pack(of_sizes(401, ROOM - 400), BatchLimits(LIMIT), order)) == 2
 
 
 def test_in_free_order_the_rest_of_a_batch_is_filled_with_smaller_messages() -> None:
     load = of_sizes(500, 300, 300, 100, 100, ROOM - 500 - 300)
-    chunks = packed(load, BatchLimits(LIMIT), Order.FREE)
-    assert sum(len(chunk.positions) for chunk in chunks) == 6
-    assert len(chunks) == math.ceil(sum(sections(load)) / ROOM)
+    batches = pack(load, BatchLimits(LIMIT), Order.FREE)
+    assert sum(len(batch.encoded) for batch in batches) == 6
+    assert len(batches) == math.ceil(sum(sections(load)) / ROOM)
 
 
 def test_in_free_order_the_message_limit_applies_across_sizes() -> None:
     load = of_sizes(400, *[100] * 5)
-    chunks = packed(load, BatchLimits(LIMIT, batch_messages=3), Order.FREE)
-    assert [len(chunk.positions) for chunk in chunks] == [3, 3]
+    batches = pack(load, BatchLimits(LIMIT, batch_messages=3), Order.FREE)
+    assert [len(batch.encoded) for batch in batches] == [3, 3]
 
 
 @pytest.mark.parametrize("order", Order)
@@ -174,5 +174,5 @@ def test_messages_of_different_sessions_or_partition_keys_never_share_a_batch(
         Message(None, message_id="2", partition_key="b"),
         Message(None, message_id="3"),
     ]
-    load = [EncodedMessage(message, 10) for message in messages]
-    assert len(packed(load, BatchLimits(LIMIT), order)) == 3
+    load = [EncodedMessage(place, each, 10) for place, each in enumerate(messages)]
+    assert len(pack(load, BatchLimits(LIMIT), order)) == 3

@@ -21,8 +21,8 @@ from shared.ingestion.store.events import StoredDeadLetter
 from shared.messaging.batch_sender import BatchSender
 from shared.messaging.encoder import ID_LENGTH_MAX, encode_all
 from shared.messaging.model import BatchLimits
+from shared.messaging.packing import envelope_bytes, section_bytes
 from shared.messaging.send_state import RetryBudget
-from shared.messaging.wire_size import envelope_bytes, section_bytes
 from shared.settings.connections import ServiceBusConnection
 from shared.values.messages import Message, Order, Result
 from shared.wiring.batch_sender import batch_sender

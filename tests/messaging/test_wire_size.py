@@ -21,7 +21,7 @@ from shared.messaging.encoder import (
     encode_all,
 )
 from shared.messaging.model import UnsendableMessage
-from shared.messaging.wire_size import envelope_bytes, section_bytes
+from shared.messaging.packing import envelope_bytes, section_bytes
 from shared.values.messages import Message
 
 CREATED_MS = 1_700_000_000_000

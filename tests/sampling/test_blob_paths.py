@@ -9,7 +9,7 @@ import pytest
 from shared.sampling.blob_paths import date_of, hour_of, may_hold
 from shared.sampling.series import UNDATED
 from shared.trends.datasets.arrivals import BlobArrived
-from shared.trends.datasets.errors import UnreadableMessage
+from shared.trends.datasets.processing import UnreadableMessage
 from spark_jobs.read.files import SourceFile
 
 EVENT_TIME = datetime(2026, 3, 2, 6, tzinfo=UTC)

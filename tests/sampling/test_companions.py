@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import date, timedelta
+from datetime import date
 
 import pytest
 
@@ -25,13 +25,13 @@ USUAL = {"OrderConfirmed": 0.95, "Payment": 0.9}
 def pairs(index: int, shares: Mapping[str, float] = USUAL, operations: int = 2_000) -> Pairs:
     """A day on which these shares of the operations with a checkout have other events. They are
     independent of each other. ``Payment`` operations have a checkout, too, and OrderConfirmed."""
-    day, wiggle = START + timedelta(days=index), 1 + WIGGLE[index % len(WIGGLE)]
+    wiggle = 1 + WIGGLE[index % len(WIGGLE)]
     counts = {event: round(share * wiggle * operations) for event, share in shares.items()}
-    found = {(event, "checkout"): Share(day, operations, n) for event, n in counts.items()}
-    found |= {("checkout", event): Share(day, n, n) for event, n in counts.items()}
+    found = {(event, "checkout"): Share(operations, n) for event, n in counts.items()}
+    found |= {("checkout", event): Share(n, n) for event, n in counts.items()}
     for one, count in counts.items():
         for other in counts.keys() - {one}:
-            found[other, one] = Share(day, count, round(count * counts[other] / operations))
+            found[other, one] = Share(count, round(count * counts[other] / operations))
     return found
 
 
@@ -107,7 +107,7 @@ def test_a_companion_with_other_operations_does_not_make_a_loss() -> None:
     day = dict(pairs(9))
     for event in USUAL:
         share = day[event, "checkout"]
-        day[event, "checkout"] = Share(share.day, 2_200, share.both)
+        day[event, "checkout"] = Share(2_200, share.both)
     seen = judge_companions(day, [pairs(n) for n in range(9)])
     assert not any(found.lost for found in seen.values())
     assert any("have changed" in found.doubt for found in seen.values())
@@ -149,4 +149,3 @@ def test_whole_operations_can_be_lost_although_the_share_is_as_usual() -> None:
     judged = with_companions(verdict(VerdictKind.EVENTS_LOST), seen["OrderConfirmed"])
     assert judged.kind is VerdictKind.EVENTS_LOST
     assert "whole ones are missing" in judged.reason
-    assert with_companions(verdict(), None) == verdict()

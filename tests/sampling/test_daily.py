@@ -9,7 +9,7 @@ from datetime import UTC, date, datetime, timedelta
 import pytest
 
 from shared.sampling.comparison import Day, day_of
-from shared.sampling.model import Quarantined, Record, Weight, WeightSource
+from shared.sampling.model import Quarantined, Record, Weight
 from shared.sampling.records import read_lines
 from shared.sampling.verdict import VerdictKind, judge_all
 from tests.sampling.reference import Item, figures
@@ -69,7 +69,7 @@ def test_verdicts_from_lines_tell_a_sampling_change_from_a_loss() -> None:
 
 
 def test_a_day_can_have_the_adjusted_sum_as_its_value() -> None:
-    weight = Weight(4.0, WeightSource.ITEM_COUNT)
+    weight = Weight(4.0)
     estimates = figures([Item(weight, 2.5, "a")])
     day = day_of(estimates, START.date(), "total", control=7)
     assert (day.value, day.control) == (10, 7)
@@ -78,6 +78,6 @@ def test_a_day_can_have_the_adjusted_sum_as_its_value() -> None:
 
 @pytest.mark.parametrize(("doubtful", "trusted"), [(0, True), (1, True), (20, False), (100, False)])
 def test_a_day_with_too_many_doubtful_weights_is_not_trusted(doubtful: int, trusted: bool) -> None:
-    items = [Item(Weight(1.0, WeightSource.UNSTATED))] * doubtful
-    items += [Item(Weight(1.0, WeightSource.ITEM_COUNT))] * (100 - doubtful)
+    items = [Item(Weight(1.0, trusted=False))] * doubtful
+    items += [Item(Weight(1.0))] * (100 - doubtful)
     assert day_of(figures(items), START.date()).trusted is trusted

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from shared.sampling.estimates import Sums, t_975
-from shared.sampling.model import Weight, WeightSource
+from shared.sampling.model import Weight
 from tests.sampling.reference import Item, figures
 
 ITEMS = st.lists(
@@ -24,7 +24,7 @@ ITEMS = st.lists(
         st.builds(
             Weight,
             st.sampled_from([1.0, 1.5, 2.0, 4.0, 10.0]),
-            st.sampled_from([WeightSource.ITEM_COUNT, WeightSource.UNSTATED]),
+            st.booleans(),
         ),
         st.none() | st.integers(-100, 100).map(float),
         st.sampled_from(["", "a", "b", "c"]),
@@ -34,12 +34,12 @@ ITEMS = st.lists(
 
 
 def item(k: float, x: float | None = None, operation_id: str = "") -> Item:
-    return Item(Weight(k, WeightSource.ITEM_COUNT), x, operation_id)
+    return Item(Weight(k), x, operation_id)
 
 
 @given(ITEMS)
 def test_without_sampling_all_errors_are_zero(items: list[Item]) -> None:
-    unsampled = [Item(Weight(1.0, i.weight.source), i.value, i.operation_id) for i in items]
+    unsampled = [Item(Weight(1.0, i.weight.trusted), i.value, i.operation_id) for i in items]
     estimates = figures(unsampled)
     assert estimates.count.standard_error == estimates.total.standard_error == 0
     assert estimates.count.low == estimates.count.high == len(items)
@@ -59,7 +59,7 @@ def test_figures_are_finite_and_ordered(items: list[Item]) -> None:
 
 
 def test_figures_agree_with_a_calculation_by_hand() -> None:
-    doubtful = Item(Weight(1.0, WeightSource.UNSTATED), 7, "b")
+    doubtful = Item(Weight(1.0, trusted=False), 7, "b")
     estimates = figures([item(4, 2, "a"), item(4, 3, "a"), item(2, 5), doubtful])
     assert (estimates.records, estimates.raw_sum, estimates.weight_max) == (4, 17, 4)
     assert estimates.count.value == 11

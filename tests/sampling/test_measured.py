@@ -18,10 +18,11 @@ from shared.sampling.comparison import Day
 from shared.sampling.estimates import Sums
 from shared.sampling.measured import combined, judge_measured
 from shared.sampling.series import BlobDate, DaySums, Series, Shape
-from shared.sampling.trend_rows import Trend, trend_of, trend_row
+from shared.sampling.trend_rows import Trend, trend_row
 from shared.sampling.trends import TrendInputs, trends_of
 from shared.sampling.verdict import Verdict, VerdictKind, judge_all
 from shared.trends.nightly.trend_news import trend_conditions, trend_notices
+from shared.trends.store.trends import trend_of
 from shared.web import panels
 from spark_jobs.publish.pictures import pictures
 from tests.builders import trend_from_json

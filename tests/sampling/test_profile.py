@@ -12,28 +12,29 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.sampling.profile import HOURS, HourCount, UsualWeek, week_profile
+from shared.sampling.profile import HOURS, WEEKS, Loads, UsualWeek, week_profile
+from shared.sampling.series import hours_until
 
 MONDAY = datetime(2017, 5, 1, tzinfo=UTC)
+END = hours_until(MONDAY)
 Load = Callable[[datetime], float | None]
 
 
-def counts(load: Load, weeks: float = 8, until: datetime = MONDAY) -> list[HourCount]:
-    """The hourly counts before ``until``; ``load`` returns the items per minute at a time."""
-    hours = int(weeks * HOURS)
-    starts = [until - timedelta(hours=hour) for hour in range(1, hours + 1)]
-    hourly = []
-    for start in starts:
+def loads(load: Load, weeks: int = WEEKS, until: int = END) -> Loads:
+    """The hourly loads before ``until``; ``load`` returns the items per minute at a time."""
+    hourly = {}
+    for hour in range(until - weeks * HOURS, until):
+        start = MONDAY + timedelta(hours=hour - END)
         parts = [load(start + timedelta(minutes=15 * quarter)) for quarter in range(4)]
         known = [part for part in parts if part is not None]
-        items = sum(known) * 15 if len(known) == 4 else None
-        hourly.append(HourCount(start, items, 1000))
+        if len(known) == 4:
+            hourly[hour] = sum(known) * 15, 1000
     return hourly
 
 
-def profile(load: Load, **kwargs: object) -> UsualWeek:
-    week = week_profile(counts(load), MONDAY, **kwargs)  # type: ignore[arg-type]
-    assert isinstance(week, UsualWeek)
+def profile(load: Load) -> UsualWeek:
+    week = week_profile(loads(load), MONDAY)
+    assert not week.absent
     return week
 
 
@@ -87,26 +88,26 @@ def test_an_hour_known_in_only_one_week_is_filled_in(
 def test_a_low_sampled_load_is_averaged_so_that_it_does_not_become_zero() -> None:
     """With one in ten of 5 events an hour kept, most hours have no record, and the median is 0."""
     rng = np.random.default_rng(3)
-    sparse = []
-    for hour in range(1, 8 * HOURS + 1):
+    sparse = {}
+    for hour in range(END - WEEKS * HOURS, END):
         kept = int(rng.poisson(0.5))
-        sparse.append(HourCount(MONDAY - timedelta(hours=hour), 10.0 * kept, kept))
+        sparse[hour] = 10.0 * kept, kept
     week = week_profile(sparse, MONDAY)
-    assert isinstance(week, UsualWeek)
+    assert not week.absent
     assert sum(known(week)) / HOURS == pytest.approx(5 / 60, rel=0.1)
 
 
-def test_only_the_given_number_of_weeks_is_used() -> None:
-    old = counts(lambda _: 999.0, 8, MONDAY - timedelta(weeks=4))
-    after = counts(lambda _: 999.0, 1, MONDAY + timedelta(weeks=1))
-    week = week_profile([*old, *after, *counts(by_local_hour, 4)], MONDAY, weeks=4)
-    assert isinstance(week, UsualWeek)
+def test_only_the_last_eight_weeks_are_used() -> None:
+    old = loads(lambda _: 999.0, 9, END - WEEKS * HOURS)
+    after = loads(lambda _: 999.0, 1, END + HOURS)
+    week = week_profile({**old, **after, **loads(by_local_hour)}, MONDAY)
+    assert not week.absent
     assert week.items_per_minute == EXACT
 
 
 def test_an_unknown_time_zone_is_refused() -> None:
     with pytest.raises(ZoneInfoNotFoundError):
-        week_profile([], MONDAY, "Middle/Earth")
+        week_profile({}, MONDAY, "Middle/Earth")
 
 
 @given(
@@ -114,14 +115,12 @@ def test_an_unknown_time_zone_is_refused() -> None:
     st.sampled_from(["UTC", "Asia/Kathmandu", "Europe/London"]),
 )
 def test_a_profile_is_complete_and_finite_and_only_unknown_hours_are_none(
-    loads: list[float | None], zone: str
+    repeated: list[float | None], zone: str
 ) -> None:
-    given_counts = [
-        HourCount(MONDAY - timedelta(hours=hour + 1), loads[hour % len(loads)], 20)
-        for hour in range(3 * HOURS)
-    ]
-    week = week_profile(given_counts, MONDAY, zone)
-    if isinstance(week, UsualWeek):
+    items = {END - 1 - hour: repeated[hour % len(repeated)] for hour in range(3 * HOURS)}
+    given_loads = {hour: (each, 20) for hour, each in items.items() if each is not None}
+    week = week_profile(given_loads, MONDAY, zone)
+    if not week.absent:
         assert len(week.items_per_minute) == len(week.weeks) == HOURS
         assert all(math.isfinite(value) and value >= 0 for value in known(week))
         unsupported = [hour for hour in range(HOURS) if not week.weeks[hour]]

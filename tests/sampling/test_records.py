@@ -20,7 +20,6 @@ from shared.sampling.model import (
     Record,
     RecordKind,
     Weight,
-    WeightSource,
 )
 from shared.sampling.records import TEXT_MAX, read_line, read_lines
 from shared.sampling.weights import weigh
@@ -54,15 +53,15 @@ def record(**changes: Any) -> Record:
 def test_events_of_the_diagnostic_export_are_read() -> None:
     *events, cut = sample("app_events.json")
     fields = [
-        (e.operation_id[:4], e.weight.value, e.weight.source, dict(e.measurements))
+        (e.operation_id[:4], e.weight, dict(e.measurements))
         for e in events
         if isinstance(e, Record)
     ]
     assert fields == [
-        ("4bf9", 4, WeightSource.ITEM_COUNT, {"PointCount": 12.5}),
-        ("4bf9", 4, WeightSource.ITEM_COUNT, {}),
-        ("", 1, WeightSource.ASSUMED, {}),
-        ("a3ce", 100 / 30, WeightSource.SAMPLE_RATE, {"PointCount": 3}),
+        ("4bf9", Weight(4), {"PointCount": 12.5}),
+        ("4bf9", Weight(4), {}),
+        ("", Weight(1), {}),
+        ("a3ce", Weight(100 / 30, exact=True), {"PointCount": 3}),
     ]
     assert isinstance(cut, Quarantined)
     assert cut.reason is Reason.NOT_JSON
@@ -79,7 +78,6 @@ def test_requests_dependencies_traces_and_metrics_are_read() -> None:
     assert (dependency.kind, dependency.weight.value) == (RecordKind.DEPENDENCY, 8)
     assert isinstance(trace, Record)
     assert (trace.kind, trace.name) == (RecordKind.TRACE, "Order {OrderId} placed")
-    assert trace.weight.source is WeightSource.UNSTATED
     assert not trace.weight.trusted
     assert isinstance(metric, Record)
     assert (metric.kind, metric.weight.value) == (RecordKind.METRIC, 1), (
@@ -161,9 +159,9 @@ def test_a_wrong_value_in_a_column_that_is_not_needed_does_not_remove_the_record
 def test_a_record_whose_item_count_cannot_be_read_counts_once_and_is_not_trusted(
     count: Any,
 ) -> None:
-    assert record(ItemCount=count).weight == Weight(1.0, WeightSource.UNSTATED)
+    assert record(ItemCount=count).weight == Weight(1.0, trusted=False)
     rated = record(ItemCount=count, Properties={"microsoft.sample_rate": "25"})
-    assert rated.weight == Weight(4.0, WeightSource.SAMPLE_RATE)
+    assert rated.weight == Weight(4.0, exact=True)
 
 
 @pytest.mark.parametrize(
@@ -310,44 +308,43 @@ OTEL, CLASSIC = "py3.11:otel1.25.0:ext1.0", "aspnet5c:2.20.0"
 
 
 @pytest.mark.parametrize(
-    ("item_count", "rate", "sdk", "value", "source"),
+    ("item_count", "rate", "sdk", "expected"),
     [
-        (4, None, CLASSIC, 4, WeightSource.ITEM_COUNT),
-        (4, 25, CLASSIC, 4, WeightSource.SAMPLE_RATE),
-        (3, 30, CLASSIC, 100 / 30, WeightSource.SAMPLE_RATE),
-        (2, 60, CLASSIC, 100 / 60, WeightSource.SAMPLE_RATE),
-        (1, 100, OTEL, 1, WeightSource.SAMPLE_RATE),
-        (1, 12.5, OTEL, 8, WeightSource.SAMPLE_RATE),
-        (None, 12.5, OTEL, 8, WeightSource.SAMPLE_RATE),
-        (None, None, CLASSIC, 1, WeightSource.ASSUMED),
-        (None, None, OTEL, 1, WeightSource.UNSTATED),
-        (1, None, OTEL, 1, WeightSource.UNSTATED),
-        (5, None, OTEL, 5, WeightSource.ITEM_COUNT),
-        (1, None, CLASSIC, 1, WeightSource.ITEM_COUNT),
-        (1, None, "py3.9.18:oc0.11.3:ext1.1.13", 1, WeightSource.UNSTATED),
-        (1, None, "lf_py3.11:OTel1.25:ext1.6", 1, WeightSource.UNSTATED),
-        (5, None, "py3.9.18:oc0.11.3:ext1.1.13", 5, WeightSource.ITEM_COUNT),
-        (1, None, "", 1, WeightSource.UNSTATED),  # the collector writes no version
-        (1, None, "docker:octo1", 1, WeightSource.ITEM_COUNT),
-        (8, 50, CLASSIC, 8, WeightSource.CONFLICT),
-        (3, 10, CLASSIC, 10, WeightSource.CONFLICT),
-        (5000, None, CLASSIC, 5000, WeightSource.ITEM_COUNT),
-        (5000, 0.02, OTEL, 5000, WeightSource.SAMPLE_RATE),
+        (4, None, CLASSIC, Weight(4)),
+        (4, 25, CLASSIC, Weight(4, exact=True)),
+        (3, 30, CLASSIC, Weight(100 / 30, exact=True)),
+        (2, 60, CLASSIC, Weight(100 / 60, exact=True)),
+        (1, 100, OTEL, Weight(1, exact=True)),
+        (1, 12.5, OTEL, Weight(8, exact=True)),
+        (None, 12.5, OTEL, Weight(8, exact=True)),
+        (None, None, CLASSIC, Weight(1)),
+        (None, None, OTEL, Weight(1, trusted=False)),
+        (1, None, OTEL, Weight(1, trusted=False)),
+        (5, None, OTEL, Weight(5)),
+        (1, None, CLASSIC, Weight(1)),
+        (1, None, "py3.9.18:oc0.11.3:ext1.1.13", Weight(1, trusted=False)),
+        (1, None, "lf_py3.11:OTel1.25:ext1.6", Weight(1, trusted=False)),
+        (5, None, "py3.9.18:oc0.11.3:ext1.1.13", Weight(5)),
+        (1, None, "", Weight(1, trusted=False)),  # the collector writes no version
+        (1, None, "docker:octo1", Weight(1)),
+        (8, 50, CLASSIC, Weight(8, trusted=False)),
+        (3, 10, CLASSIC, Weight(10, trusted=False)),
+        (5000, None, CLASSIC, Weight(5000)),
+        (5000, 0.02, OTEL, Weight(5000, exact=True)),
     ],
 )
 def test_the_weight_follows_from_item_count_sampling_rate_and_sdk(
     item_count: float | None,
     rate: float | None,
     sdk: str,
-    value: float,
-    source: WeightSource,
+    expected: Weight,
 ) -> None:
     weight = weigh(item_count, rate, sdk)
-    assert weight.value == pytest.approx(value)
-    assert weight.source is source
+    assert weight.value == pytest.approx(expected.value)
+    assert weight[1:] == expected[1:]
 
 
 @pytest.mark.parametrize("rate", ["0", "-5", "101", "nan", "half", None])
 def test_an_invalid_sample_rate_is_ignored(rate: str | None) -> None:
     weight = record(Properties={"microsoft.sample_rate": rate}).weight
-    assert (weight.value, weight.source) == (2, WeightSource.ITEM_COUNT)
+    assert weight == Weight(2)

@@ -8,7 +8,8 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.sampling.trend_rows import Trend, as_json, keys, trend_of, trend_row
+from shared.sampling.trend_rows import Trend, as_json, keys, trend_row
+from shared.trends.store.trends import trend_of
 from tests.builders import trend_from_json
 
 names = st.text(st.characters(codec="utf-8"), max_size=30)

@@ -65,13 +65,32 @@ def test_every_input_of_a_data_set_reaches_the_job() -> None:
     assert problems == []
     run = runs.started("events", Demand(NOW.date(), NOW, ""), None, "t", NOW, RunPolicy())
     night = loaded.nightly
-    job = runs.job(run, night.inputs, night.output, night.arguments)
+    job = runs.job(run, night.inputs, night.output, night.job_arguments)
     options = options_of(job.arguments, NOW.date())
     assert options.inputs == tuple(places.replace("{dataset}", "events").split(", "))
     assert (options.output, options.control, options.since) == ("events", "c.csv", NOW.date())
     source = source_of(options.inputs, Mock())
     assert isinstance(source, Files)
     assert source.locations == list(options.inputs)
+
+
+@pytest.mark.parametrize(
+    ("datasets", "tables", "name"),
+    [
+        ("events,requests", "--tables X", "events"),
+        ("events", "--tables X", ""),
+        ("a12,b12", "", ""),
+    ],
+)
+def test_rows_of_several_data_sets_are_told_apart(datasets: str, tables: str, name: str) -> None:
+    loaded, _ = parse(
+        TrendsSubmitter="local", TrendsInput="in/{dataset}", TrendsOutput="out/{dataset}",
+        TrendsDataSets=datasets, TrendsArguments=tables,
+    )  # fmt: skip
+    run = runs.started("events", Demand(NOW.date(), NOW, ""), None, "t", NOW, RunPolicy())
+    night = loaded.nightly
+    job = runs.job(run, night.inputs, night.output, night.job_arguments)
+    assert options_of(job.arguments, NOW.date()).data_set == name
 
 
 def test_the_token_of_a_run_names_its_day_and_attempt_and_is_unique() -> None:

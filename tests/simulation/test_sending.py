@@ -49,7 +49,7 @@ class World:
         )
         names = iter(f"call{n}" for n in range(100))
         budget = RetryBudget(failures_max=40)
-        self.sender = BatchSender(link, self.sleep, lambda: next(names), budget, 40)
+        self.sender = BatchSender(link, self.sleep, lambda: next(names), budget)
 
     def faults(self) -> Iterator[Fault]:
         while True:

@@ -15,7 +15,8 @@ from shared.sampling.model import NOTICES
 from shared.sampling.series import Shape, Totals
 from spark_jobs.check import added_up
 from spark_jobs.engine import Engine
-from spark_jobs.job import Done, Request, run_job
+from spark_jobs.job import Done, run_job
+from spark_jobs.options import Options
 from spark_jobs.publish.stores import LocalStore
 from spark_jobs.read.files import Chunk, SourceFile
 from spark_jobs.read.lines import batches_of
@@ -73,7 +74,7 @@ def compute(
     **more: Any,
 ) -> Done:
     since, until = (date.fromisoformat(day) for day in dates) if dates else (None, None)
-    request = Request(
+    request = Options(
         shape=shape or Shape("Amount"),
         run_id=run_id,
         today=more.pop("today", TODAY),

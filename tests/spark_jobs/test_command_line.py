@@ -21,13 +21,13 @@ from shared.autoscaling import Observation, SeasonalFloor, Threshold
 from shared.autoscaling.declaring import Throughput
 from shared.autoscaling.store.rows import profile_of
 from shared.sampling.series import Shape
-from shared.sampling.trend_rows import trend_of
+from shared.trends.store.trends import trend_of
 from shared.values.measurements import WeekProfile
 from spark_jobs import azure_blobs, event_trends
 from spark_jobs.engine import Engine
 from spark_jobs.errors import JobError
-from spark_jobs.job import Request, names_in, run_job
-from spark_jobs.options import parse
+from spark_jobs.job import names_in, run_job
+from spark_jobs.options import Options, parse
 from spark_jobs.publish.stores import LocalStore
 from spark_jobs.read.sources import ClusterFiles, Files, read_controls, source_of
 from tests.autoscaling.policies.test_single_metrics import seeing
@@ -287,7 +287,7 @@ def test_inputs_that_spark_opens_belong_together_and_to_no_others(
     names = [(tmp_path / "2026-11-25" / name).as_uri() for name in ("events", "metrics")]
     source = ClusterFiles(spark, names)
     done = run_job(
-        source, LocalStore(tmp_path / "out"), Engine(spark), Request(Shape(), "run", TODAY)
+        source, LocalStore(tmp_path / "out"), Engine(spark), Options(Shape(), "run", TODAY)
     )
     assert set(done.manifest.entries) == {"2017-05-15"}
     assert [trend.event for trend in done.trends] == ["2026-11-25/events", "2026-11-25/metrics"]
@@ -424,7 +424,7 @@ def test_spark_reads_an_input_that_only_it_reaches(
     source = ClusterFiles(each_spark, [(tmp_path / "in").as_uri()])
     assert [FOLDER.split("/")[0] in file.path for file in source.files()] == [True, True]
     store = LocalStore(tmp_path / "out")
-    done = run_job(source, store, Engine(each_spark), Request(Shape("Amount"), "run", TODAY))
+    done = run_job(source, store, Engine(each_spark), Options(Shape("Amount"), "run", TODAY))
     figures = [(t.date, t.records, t.duplicates_removed, t.quarantined) for t in done.trends]
     assert figures == [("2017-05-15", 1, 2, 1), ("2017-05-16", 1, 0, 0)]
     assert names_in(source, source.files(), "--measurement Amout") == "there are Amount"

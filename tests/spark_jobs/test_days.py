@@ -12,7 +12,6 @@ from shared.sampling.series import Shape
 from shared.sampling.trend_rows import Trend
 from spark_jobs.engine import Engine
 from spark_jobs.job import Done
-from spark_jobs.model import describe
 from tests.builders import trend_from_json
 from tests.spark_jobs.telemetry import compute, event, pack, put
 
@@ -88,7 +87,7 @@ def test_one_record_with_the_default_time_of_a_sender_does_not_end_the_run(
     assert {trend.date for trend in done.trends} == {"2017-05-15", "2017-05-16"}
     assert (of(done, "2017-05-15").quarantined, of(done, "2017-05-15").complete) == (1, True)
     assert not of(done, "2017-05-16").complete
-    told = {describe(complaint).split(",")[0] for complaint in done.complaints}
+    told = {note.split(",")[0] for note in done.notes}
     assert told >= {
         "1 line not read (bad_field",
         "1 file read only in part",

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from shared.sampling.profile import UsualWeek, usual_week
+from shared.sampling.profile import usual_week
 from shared.sampling.series import UNDATED, BlobDate, Shape, Totals, totals_of
 from shared.sampling.trend_rows import Trend
 from shared.sampling.trends import TrendInputs, trends_of
@@ -159,7 +159,7 @@ def test_a_cap_that_is_reached_each_day_is_reported_and_its_hours_are_unknown() 
     assert all("as at a daily cap" in trend.reason for trend in trends[16:])
     assert all("later records of the day are unknown" in t.warnings[-1] for t in trends)
     week = usual_week(totals, NAME, [trend.date for trend in trends], "UTC")
-    assert isinstance(week, UsualWeek)
+    assert not week.absent
     assert week.items_per_minute[7] is not None
     assert {week.items_per_minute[24 * day + 20] for day in range(7)} == {None}
 

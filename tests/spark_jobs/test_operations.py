@@ -30,12 +30,14 @@ from shared.sampling.operations import (
     pairs_of,
 )
 from shared.sampling.series import Series, Shape
-from shared.sampling.trend_rows import trend_of, trend_row
-from shared.sampling.trends import TrendInputs, untold_dates
+from shared.sampling.trend_rows import trend_row
+from shared.sampling.trends import TrendInputs
 from shared.trends.nightly.trend_news import trend_notices
+from shared.trends.store.trends import trend_of
 from spark_jobs.check import Alone, added_up
 from spark_jobs.engine import Engine
-from spark_jobs.job import Request, run_job
+from spark_jobs.job import run_job
+from spark_jobs.options import Options
 from spark_jobs.publish.pictures import pictures
 from spark_jobs.publish.results import OPERATIONS, SUMS, TRENDS
 from spark_jobs.publish.stores import LocalStore
@@ -98,7 +100,7 @@ def test_an_input_that_spark_reads_gives_the_bytes_of_one_that_the_job_reads(
         "job": Files([str(tmp_path / "in")]),
         "spark": ClusterFiles(spark, [(tmp_path / "in").as_uri()]),
     }
-    request = Request(Shape(), "run", date(2026, 11, 5))
+    request = Options(Shape(), "run", date(2026, 11, 5))
     found = {}
     for name, source in places.items():
         done = run_job(source, LocalStore(tmp_path / name), Engine(spark), request)
@@ -200,7 +202,7 @@ def test_an_event_is_sampled_away_from_operations_whose_other_events_are_kept_mo
         lines += [record("OrderConfirmed", n, second, *weight) for n in range(1, 11)]
     counts = read(lines).operations[DAY].counts
     assert counts[AWAY, CONFIRMED, CHECKOUT] == away
-    of = pairs_of(date.fromisoformat(DAY), counts)[Series(*CONFIRMED), Series(*CHECKOUT)].of
+    of = pairs_of(counts)[Series(*CONFIRMED), Series(*CHECKOUT)].of
     assert of == (0 if away else 10)
 
 
@@ -236,7 +238,7 @@ def test_a_loss_names_the_slice_to_which_it_is_limited(column: str, value: str, 
         .counts
         for day in range(10, 15)
     ]
-    days = [pairs_of(date(2017, 5, 10 + n), each) for n, each in enumerate(counts)]
+    days = list(map(pairs_of, counts))
     (seen,) = [each for each in judge_companions(days[-1], days[:-1]).values() if each.lost]
     assert limited_to(seen.test, counts[-1]) == told
 
@@ -278,7 +280,7 @@ def test_a_date_whose_weights_ids_do_not_tell_is_doubted_after_corrected_ones() 
     seen = {1: few, 2: wrong, 3: few, 4: right, 5: wrong, 20: few}
     by_date = {f"2026-11-{n:02}": DayOperations(weights={"java": s}) for n, s in seen.items()}
     inputs = TrendInputs(Shape(), {}, date(2026, 12, 1), operations=by_date)
-    assert untold_dates(inputs) == {"2026-11-03"}
+    assert inputs.untold == {"2026-11-03"}
 
 
 def test_a_loss_is_limited_to_instances_of_one_version(tmp_path: Path, spark: SparkSession) -> None:

@@ -69,7 +69,7 @@ def test_the_number_of_series_that_were_not_drawn_is_told(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     trends = [replace(DAY, event=f"e{n}") for n in range(SERIES_MAX + 11)]
-    done = Done(Manifest(), (), trends, {}, (), "")
+    done = Done(Manifest(), (), trends, {}, "")
     given = ["--input", "in", "--output", "out"]
     event_trends._print(parse(given, date(2017, 7, 1)), done)
     assert f"{SERIES_MAX} series were drawn, 11 were not" in capsys.readouterr().err

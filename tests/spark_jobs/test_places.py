@@ -8,13 +8,23 @@ from pathlib import Path
 
 import pytest
 
-from shared.sampling import places
+from shared.sampling import series
 from shared.sampling.baseline import MEMORY_DAYS
 from shared.sampling.estimates import Sums
-from shared.sampling.places import NAME_LENGTH_MAX, limited
-from shared.sampling.series import OTHER, BlobDate, DaySums, HourSums, Series, Shape, Totals
+from shared.sampling.series import (
+    NAME_LENGTH_MAX,
+    OTHER,
+    BlobDate,
+    DaySums,
+    HourSums,
+    Series,
+    Shape,
+    Totals,
+    limited,
+)
 from shared.sampling.trends import MIXED, TrendInputs, trends_of
-from spark_jobs.job import Request, run_job
+from spark_jobs.job import run_job
+from spark_jobs.options import Options
 from spark_jobs.publish.results import Operations, merged
 from spark_jobs.publish.stores import LocalStore
 from tests.spark_jobs.test_publishing import DAY, Counting, Sized
@@ -51,7 +61,7 @@ def named(totals: Totals, day: int) -> dict[str, int]:
 
 @pytest.fixture(autouse=True)
 def three_places(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(places, "SERIES_MAX", 3)
+    monkeypatch.setattr(series, "SERIES_MAX", 3)
 
 
 def nights(found: Iterable[Totals]) -> Totals:
@@ -114,7 +124,7 @@ class Names(Counting):
 
 
 def test_a_run_says_how_many_series_it_added_up(tmp_path: Path) -> None:
-    request = Request(Shape(), "run", date(2017, 7, 1), kept_events={"e"})
+    request = Options(Shape(), "run", date(2017, 7, 1), events=("e",))
     done = run_job(Sized(sizes={DAY: 3}), LocalStore(tmp_path), Names(), request)
     assert [trend.event for trend in done.trends] == [OTHER, "a", "b", "c", "e"]
     (note,) = done.notes

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import date
 from pathlib import Path
 
@@ -16,8 +16,9 @@ from shared.sampling.series import BlobDate, DaySums, Series, Shape, Totals
 from shared.sampling.trend_rows import Trend
 from spark_jobs.engine import Engine, Partials
 from spark_jobs.errors import JobError
-from spark_jobs.job import Done, Request, run_job
-from spark_jobs.model import Extracted
+from spark_jobs.job import Done, run_job
+from spark_jobs.model import Extracted, extracted
+from spark_jobs.options import Options
 from spark_jobs.publish import publishing
 from spark_jobs.publish.results import Operations
 from spark_jobs.publish.stores import LocalStore
@@ -67,9 +68,9 @@ class Counting(Engine):
         if self.fail == "extract":
             raise RuntimeError("task 3: spark_jobs.errors.JobError: a.json: no permission\n at x")
         readable = self.fail != "no telemetry"
-        return Extracted(
-            {d: BlobDate(n, {d: n} if n and readable else {}) for d, n in sizes.items()}
-        )
+        dates = extracted(files, []).blob_dates.items()
+        records = {d: {d: sizes[d]} if sizes[d] and readable else {} for d in sizes}
+        return Extracted({day: replace(read, records=records[day]) for day, read in dates})
 
     def total(self, partials: Partials, records: Mapping[str, int]) -> tuple[Totals, Operations]:
         if self.fail == "total":
@@ -88,7 +89,7 @@ def compute(
 ) -> Done:
     days = [f"2017-05-{int(day):02d}" for day in sizes]
     found = Sized(sizes=dict(zip(days, sizes.values(), strict=True)))
-    request = Request(SHAPE, run_id, date(2017, 7, 1))
+    request = Options(SHAPE, run_id, date(2017, 7, 1))
     return run_job(found, LocalStore(output), engine or Counting(), request)
 
 
@@ -260,7 +261,7 @@ def test_a_failure_after_publishing_loses_no_published_result(
     for day in range(1, 5):
         compute(tmp_path, {"15": day}, f"201706{day:02}T020000-a")
     store = Failing(tmp_path, call, kind("503"))
-    request = Request(SHAPE, "20170620T020000-b", date(2017, 7, 1))
+    request = Options(SHAPE, "20170620T020000-b", date(2017, 7, 1))
     found = Sized(sizes={DAY: 7, "2017-05-16": 8})
     if call == ("create",) or kind is KeyboardInterrupt:
         with pytest.raises(kind):
@@ -334,7 +335,7 @@ def test_a_date_is_not_replaced_by_one_with_fewer_files_and_fewer_records(
 ) -> None:
     def night(files: Mapping[str, int], run_id: str, *, replace: bool = False) -> Done:
         day = date(2017, 5, 15)
-        request = Request(SHAPE, run_id, date(2017, 7, 1), day, day, replace=replace)
+        request = Options(SHAPE, run_id, date(2017, 7, 1), day, day, replace=replace)
         return run_job(Sized(sizes=files), LocalStore(tmp_path), Counting(), request)
 
     night(published, "first")
@@ -363,7 +364,7 @@ def test_a_date_without_counts_of_files_is_compared_by_its_size(tmp_path: Path) 
 
 def test_figures_of_another_shape_are_refused(tmp_path: Path) -> None:
     compute(tmp_path, {"15": 3}, "first")
-    request = Request(Shape("Items"), "second", date(2017, 7, 1))
+    request = Options(Shape("Items"), "second", date(2017, 7, 1))
     with pytest.raises(JobError, match="'measurement': 'Amount'"):
         run_job(Sized(sizes={DAY: 3}), LocalStore(tmp_path), Counting(), request)
 
@@ -372,7 +373,7 @@ def test_an_engine_of_another_format_reads_all_dates_again_once(tmp_path: Path) 
     """Its partials cannot be added to those of the earlier format."""
     compute(tmp_path, {"15": 3, "16": 4}, "first")
     found = Sized(sizes={DAY: 3, "2017-05-16": 5})
-    request = Request(SHAPE, "second", date(2017, 7, 1), since=date(2017, 5, 16))
+    request = Options(SHAPE, "second", date(2017, 7, 1), since=date(2017, 5, 16))
     done = run_job(found, LocalStore(tmp_path), Counting("other"), request)
     assert counts(done.trends) == {15: 3, 16: 5}
     assert {entry.engine for entry in done.manifest.entries.values()} == {"other"}
@@ -393,7 +394,7 @@ def test_dates_without_files_within_a_range_count_as_read(tmp_path: Path) -> Non
 
 
 def test_today_is_not_complete(tmp_path: Path) -> None:
-    request = Request(SHAPE, "run", date(2017, 5, 15))
+    request = Options(SHAPE, "run", date(2017, 5, 15))
     (trend,) = run_job(Sized(sizes={DAY: 3}), LocalStore(tmp_path), Counting(), request).trends
     assert not trend.complete
     assert trend.verdict == "uncertain"

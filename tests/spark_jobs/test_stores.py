@@ -15,7 +15,8 @@ from azure.storage.blob import BlobServiceClient
 
 from spark_jobs.azure_blobs import BlobStore, open_container
 from spark_jobs.errors import JobError
-from spark_jobs.job import Request, run_job
+from spark_jobs.job import run_job
+from spark_jobs.options import Options
 from spark_jobs.publish.stores import LocalStore, Store, marker_beside, require, store_of
 from tests.spark_jobs.test_publishing import DAY, SHAPE, Counting, Sized, counts
 
@@ -119,7 +120,7 @@ def test_a_job_publishes_to_a_storage_account(blob_store: BlobStore, tmp_path: P
     folder = (tmp_path / "out").as_uri()
     store = SharedStore(blob_store.container, blob_store.prefix, blob_store.root, folder)
     for run_id in ("first", "second"):
-        request = Request(SHAPE, run_id, date(2017, 7, 1))
+        request = Options(SHAPE, run_id, date(2017, 7, 1))
         done = run_job(Sized(sizes={DAY: 3}), store, Counting(), request)
     assert counts(done.trends) == {15: 3}
     assert store.names("manifests") == ["000000001.json", "000000002.json"]

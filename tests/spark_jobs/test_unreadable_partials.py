@@ -18,7 +18,8 @@ from shared.sampling.trend_rows import Trend
 from shared.sampling.unreadable import PREFIX, last_warning
 from spark_jobs import event_trends
 from spark_jobs.engine import Engine
-from spark_jobs.job import Done, Request, run_job
+from spark_jobs.job import Done, run_job
+from spark_jobs.options import Options
 from spark_jobs.publish.stores import LocalStore
 from tests.spark_jobs.telemetry import compute, event, put
 from tests.spark_jobs.test_publishing import SHAPE, Counting, Sized, counts
@@ -124,7 +125,7 @@ def night(
 ) -> Done:
     found = Sized(sizes={f"2017-05-{day}": size for day, size in sizes.items()})
     since, until = (date.fromisoformat(f"2017-05-{day}") for day in dates)
-    request = Request(SHAPE, run_id, date(2017, 7, 1), since, until)
+    request = Options(SHAPE, run_id, date(2017, 7, 1), since, until)
     return run_job(found, LocalStore(output), engine, request)
 
 

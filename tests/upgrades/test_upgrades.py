@@ -222,7 +222,8 @@ NOT_STORED = {
     ("Recommendation", "candidates"),
     ("Recommendation", "missing"),
     ("Override", "exact"),  # excludes a floor
-    ("WeekProfile", "absent"),  # excludes the loads
+    ("UsualWeek", "absent"),  # excludes the loads
+    ("WeekProfile", "absent"),
     ("ScalingState", "override"),  # has its own row, and its own value here
     ("ScalingState", "profile"),
     ("Effect", "ignored"),

@@ -44,8 +44,7 @@ from shared.ingestion.model import (
 )
 from shared.notifications.selection import Notification, NotificationRecord
 from shared.sampling.estimates import NAMES, Sums
-from shared.sampling.id_scores import HASH
-from shared.sampling.kept_ids import Weights, WeightsSeen
+from shared.sampling.kept_ids import HASH, Weights, WeightsSeen
 from shared.sampling.operations import KEPT, OF, DayOperations
 from shared.sampling.profile import UsualWeek
 from shared.sampling.series import BlobDate, DaySums, HourSums, Series, Shape

@@ -34,11 +34,10 @@ from shared.ingestion.events.trigger_batch import SEQUENCE_MAX, parse_batch
 from shared.messaging.lines import read_messages
 from shared.messaging.model import BadLines
 from shared.sampling.profile import UsualWeek, profile_row
+from shared.trends.datasets import flows
 from shared.trends.datasets.arrivals import decode_arrival
-from shared.trends.datasets.errors import UnreadableMessage
-from shared.trends.datasets.flows import telemetry_arrived
 from shared.trends.datasets.periods import Period
-from shared.trends.datasets.processing import decode_work, schedule_processing
+from shared.trends.datasets.processing import UnreadableMessage, decode_work, schedule_processing
 from shared.values.measurements import CAPACITY_SANE_MAX, WeekProfile
 from shared.values.messages import Message, Result
 from shared.web import board
@@ -210,9 +209,7 @@ async def test_an_arrival_is_scheduled_or_unreadable(
         fields = {**fields, "subject": f"/blobServices/default/containers/sales/blobs/{path}"}
     with suppress(UnreadableMessage):
         arrival = decode_arrival(json.dumps(fields))
-        (message,) = await telemetry_arrived.schedule_data_set(
-            arrival, [period], Sending(), NOW, set()
-        )
+        (message,) = await flows.schedule_data_set(arrival, [period], Sending(), NOW, set())
         assert decode_work(body_of(message)).dataset == arrival.container
 
 

@@ -14,8 +14,8 @@ from datetime import datetime
 from typing import Any
 
 from shared.sampling.blob_paths import hour_of
-from shared.trends.datasets.errors import UnreadableMessage
 from shared.trends.datasets.periods import EPOCH, TIME_MAX
+from shared.trends.datasets.processing import UnreadableMessage
 from shared.values.text import of_queue, quoted, zoned_time
 
 BLOB_CREATED = "Microsoft.Storage.BlobCreated"

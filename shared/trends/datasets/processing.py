@@ -13,12 +13,12 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Annotated
 
-from shared.trends.datasets.errors import UnreadableMessage
 from shared.trends.datasets.periods import DUPLICATE_WINDOW_MAX, Period
 from shared.values.bounds import Bounds, matching, problems_of
-from shared.values.messages import Message
+from shared.values.messages import Message, MessagingError
 from shared.values.row_values import value_of, zoned
 from shared.values.samples import format_time
+from shared.values.text import quoted
 
 SCHEMA_VERSION = 1
 LATE_MAX = 10**9 - 1
@@ -28,6 +28,15 @@ DATASET_LENGTH_MAX = 80
 """A message id of 128 characters must hold the data set's name, a period, and the round."""
 
 _NAMED = matching(f".{{1,{DATASET_LENGTH_MAX}}}", f"must have 1 to {DATASET_LENGTH_MAX} characters")
+
+
+class UnreadableMessage(MessagingError):
+    """A queue message can never be processed; it is moved to the poison queue."""
+
+    @classmethod
+    def field(cls, where: str, value: object, must: str) -> UnreadableMessage:
+        """``where`` names the message and the field, such as ``event: id``."""
+        return cls(f"{where} is {quoted(value)}; it must {must}")
 
 
 @dataclass(frozen=True, slots=True)

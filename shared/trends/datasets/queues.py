@@ -14,12 +14,20 @@ from azure.servicebus.management import QueueProperties
 from shared.azure.refusals import AccessRefused, service_bus_access
 from shared.azure.service_bus import administration_client, described
 from shared.settings.connections import ServiceBusConnection
-from shared.trends.datasets.errors import EntitiesMisconfigured
 from shared.trends.datasets.periods import Period
-from shared.values.messages import LinkFailed
+from shared.values.messages import LinkFailed, MessagingError
 from shared.values.redaction import redacting
 
 log = logging.getLogger(__name__)
+
+
+class EntitiesMisconfigured(MessagingError):
+    """The settings of the queues do not guarantee one message per data set and period."""
+
+    def __init__(self, problems: Sequence[str]) -> None:
+        self.problems = tuple(problems)
+        lines = "\n".join(f"  - {problem}" for problem in self.problems)
+        super().__init__(f"{len(self.problems)} problem(s) with Service Bus queues:\n{lines}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -171,10 +171,10 @@ def _shortened(text: str) -> str:
 
 
 def job(run: Run, inputs: Sequence[str], output: str, arguments: Sequence[str]) -> Job:
-    """The job of a run. In ``inputs`` and ``output``, ``{dataset}`` is the name of the data set."""
-    options = [*(("--input", each) for each in inputs), ("--output", output)]
-    places = [part.replace(DATASET, run.dataset) for option in options for part in option]
-    return Job(run.token, (*places, "--date", str(run.date), *arguments))
+    """The job of a run. In all arguments, ``{dataset}`` is the name of the data set."""
+    places = [part for each in inputs for part in ("--input", each)]
+    options = (*places, "--output", output, "--date", str(run.date), *arguments)
+    return Job(run.token, tuple(part.replace(DATASET, run.dataset) for part in options))
 
 
 def new_token(day: date, number: int) -> str:

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from datetime import date, timedelta
 from itertools import groupby
 from operator import itemgetter
+from typing import Any
 
 from shared.azure.transport import server_time
-from shared.sampling.trend_rows import ALARMS, ALARMS_UNTIL, Trend, trend_of, unreadable_trend
+from shared.sampling.trend_rows import ALARMS, ALARMS_UNTIL, COUNTS, Trend, unreadable_trend
 from shared.sampling.verdict import LOST
 from shared.settings.connections import StorageConnection
 from shared.storage.table_requests import literal
 from shared.storage.tables import Table
 from shared.values.redaction import redacting
+from shared.values.row_values import value_of
 
 TABLE_NAME = "Trends"
 ROWS_MAX = 100_000
@@ -92,3 +94,10 @@ class TableTrends:
 
     async def close(self) -> None:
         await self._table.close()
+
+
+def trend_of(row: Mapping[str, Any]) -> Trend:
+    """Raises KeyError, TypeError or ValueError if the row is not a trend."""
+    date.fromisoformat(row["date"])
+    counts = {name: int(row[name]) for name in COUNTS if name in row}
+    return value_of(Trend, {**row, **counts}, ("dimensions", "warnings", "evidence"))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import re
 from collections.abc import AsyncIterator, Mapping, Sequence
 from datetime import UTC, date, datetime
 from pathlib import Path
@@ -17,12 +16,10 @@ from azure.storage.blob.aio import ContainerClient
 from shared.azure.credentials import credential_for
 from shared.azure.refusals import Access
 from shared.azure.transport import STORAGE_RETRIES, ServerTimeTransport
-from shared.sampling.blob_paths import date_of, may_hold
+from shared.sampling.blob_paths import container_of, date_of, may_hold
 from shared.trends.nightly.model import InputUnreadable
 from shared.values.redaction import redacting
 from shared.values.text import one_line
-
-ABFSS = re.compile(r"abfss?://([^@/]+)@([^./]+)\.dfs\.([^/]+)/?(.*)")
 
 ROLE = "Storage Blob Data Reader"
 Dated = tuple[date | None, datetime]
@@ -71,7 +68,11 @@ class StoredInputs:
         return access.refusal(error) or f"{place}: {one_line(error)}"
 
     def _container(self, place: str) -> tuple[ContainerClient, str]:
-        account_url, name, prefix = parts_of_url(place)
+        account_url, name, prefix = container_of(place)
+        if not (name and account_url.startswith("http")):
+            raise InputUnreadable(
+                f"{place}: must be a folder, or an https:// or abfss:// URL of a container"
+            )
         key = f"{account_url}/{name}"
         if key not in self._containers:
             options: dict[str, Any] = {"transport": ServerTimeTransport(), **STORAGE_RETRIES}
@@ -80,27 +81,7 @@ class StoredInputs:
                 if self._connection_string
                 else ContainerClient(account_url, name, credential_for(account_url), **options)
             )
-        return self._containers[key], prefix
-
-
-def parts_of_url(place: str) -> tuple[str, str, str]:
-    """The account URL, the container and the prefix of a place. Raises InputUnreadable."""
-    if match := ABFSS.fullmatch(place):
-        return f"https://{match[2]}.blob.{match[3]}", match[1], _as_prefix(match[4])
-    split = urlsplit(place)
-    segments = [unquote(segment) for segment in split.path.split("/") if segment]
-    account_url = f"{split.scheme}://{split.netloc}"
-    if ".blob." not in split.netloc and segments:  # emulators have the account in the path
-        account_url += f"/{segments.pop(0)}"
-    if split.scheme not in ("http", "https") or not segments:
-        raise InputUnreadable(
-            f"{place}: must be a folder, or an https:// or abfss:// URL of a container"
-        )
-    return account_url, segments[0], _as_prefix("/".join(segments[1:]))
-
-
-def _as_prefix(path: str) -> str:
-    return f"{path.strip('/')}/" if path.strip("/") else ""
+        return self._containers[key], prefix and f"{prefix}/"
 
 
 async def _in_container(

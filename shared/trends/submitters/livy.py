@@ -24,16 +24,11 @@ from shared.values.redaction import redacted, redacting
 
 PAGE_SIZE = 100
 PAGES_MAX = 200
+PENDING = ("not_started", "not_submitted", "submitting", "starting", "recovering")
 PHASES = {
-    "not_started": JobPhase.PENDING,
-    "not_submitted": JobPhase.PENDING,
-    "submitting": JobPhase.PENDING,
-    "starting": JobPhase.PENDING,
-    "recovering": JobPhase.PENDING,
+    **dict.fromkeys(PENDING, JobPhase.PENDING),
     "success": JobPhase.SUCCEEDED,
-    "error": JobPhase.FAILED,
-    "dead": JobPhase.FAILED,
-    "killed": JobPhase.FAILED,
+    **dict.fromkeys(("error", "dead", "killed"), JobPhase.FAILED),
 }
 """The phase for each state of Livy and two of Fabric. A batch in any other state is running."""
 ENDED = (JobPhase.SUCCEEDED, JobPhase.FAILED)

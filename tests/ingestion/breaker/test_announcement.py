@@ -20,7 +20,7 @@ LINK = "https://app/api/breakers/metric_ingest?token=t"
 
 
 def announcement(style: Style, name: str, breaker: Breaker, link: str) -> Any:
-    (body,) = FORMATS[style].bodies(news_of(name, breaker, link), "")
+    (body,) = FORMATS[style](news_of(name, breaker, link), "")
     return body
 
 

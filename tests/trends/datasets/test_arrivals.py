@@ -11,10 +11,10 @@ import pytest
 
 from local.twins.messaging import Fault, MemoryLink, MemoryQueue
 from shared.messaging.batch_sender import BatchSender
+from shared.trends.datasets import flows
 from shared.trends.datasets.arrivals import BlobArrived, decode_arrival
-from shared.trends.datasets.errors import UnreadableMessage
-from shared.trends.datasets.flows import telemetry_arrived
 from shared.trends.datasets.periods import DAY, Period
+from shared.trends.datasets.processing import UnreadableMessage
 from shared.values.messages import MessagesRefused
 
 NOW = datetime(2026, 3, 2, 6, tzinfo=UTC)
@@ -87,7 +87,7 @@ async def test_an_arrival_schedules_one_message_for_each_kind_of_period(
     sender = BatchSender(MemoryLink(queue), no_sleep, lambda: "never used")
     periods = [Period(), Period(DAY / 12)]
     for _ in range(3):
-        await telemetry_arrived.schedule_data_set(ARRIVED, periods, sender, now, set())
+        await flows.schedule_data_set(ARRIVED, periods, sender, now, set())
     assert [message.message_id for message in queue.messages] == [
         f"insights-logs-appevents:2026-03-01{late}",
         f"insights-logs-appevents:2026-03-01T22:00Z/PT2H{late}",
@@ -98,14 +98,14 @@ async def test_an_arrival_whose_message_the_queue_refuses_is_not_taken_as_schedu
     link = MemoryLink(MemoryQueue(), [Fault.REFUSED])
     sender = BatchSender(link, no_sleep, lambda: "never used")
     with pytest.raises(MessagesRefused, match="a message is wrong"):
-        await telemetry_arrived.schedule_data_set(ARRIVED, [Period()], sender, NOW, set())
+        await flows.schedule_data_set(ARRIVED, [Period()], sender, NOW, set())
 
 
 async def test_telemetry_dated_in_the_future_is_refused() -> None:
     sender = BatchSender(MemoryLink(MemoryQueue()), no_sleep, lambda: "never used")
     ahead = BlobArrived("c", "y=2026/m=03/d=04/x", NOW)
     with pytest.raises(UnreadableMessage, match="which is in the future"):
-        await telemetry_arrived.schedule_data_set(ahead, [Period()], sender, NOW, set())
+        await flows.schedule_data_set(ahead, [Period()], sender, NOW, set())
 
 
 async def test_a_path_without_a_date_is_logged_once_for_each_data_set(
@@ -115,7 +115,7 @@ async def test_a_path_without_a_date_is_logged_once_for_each_data_set(
     undated: set[str] = set()
     for container, path in [("a", "x.json"), ("a", "y.json"), ("b", "z.json"), ("c", PATH)]:
         arrival = BlobArrived(container, path, NOW)
-        await telemetry_arrived.schedule_data_set(arrival, [Period()], sender, NOW, undated)
+        await flows.schedule_data_set(arrival, [Period()], sender, NOW, undated)
     first, second = caplog.messages
     assert first.startswith("[undated] data set a: the path 'x.json' has no date")
     assert second.startswith("[undated] data set b: the path 'z.json'")
@@ -127,9 +127,9 @@ async def no_sleep(_seconds: float) -> None: ...
 def test_an_event_in_the_poison_queue_is_logged_with_the_reason(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    telemetry_arrived.log_poison("not json", "m1")
-    telemetry_arrived.log_poison(json.dumps(CLOUD), "m2")
+    flows.log_poison("not json", "m1")
+    flows.log_poison(json.dumps(CLOUD), "m2")
     assert [record.levelname for record in caplog.records] == ["ERROR", "ERROR"]
     unreadable, unexplained = (record.getMessage() for record in caplog.records)
     assert "neither JSON" in unreadable
-    assert telemetry_arrived.UNEXPLAINED in unexplained
+    assert flows.UNEXPLAINED in unexplained

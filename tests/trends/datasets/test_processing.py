@@ -13,20 +13,17 @@ from hypothesis import strategies as st
 
 from local.twins.datasets import MemoryClaims, MemoryQueueCheck, RecordingRecompute
 from shared.azure.refusals import AccessRefused
-from shared.trends.datasets.errors import (
-    EntitiesMisconfigured,
-    UnreadableMessage,
-)
-from shared.trends.datasets.flows import process_dataset
+from shared.trends.datasets import flows
 from shared.trends.datasets.periods import DAY, EPOCH, TIME_MAX, Period
 from shared.trends.datasets.processing import (
     LATE_MAX,
     DatasetWork,
+    UnreadableMessage,
     decode_work,
     encode_work,
     schedule_processing,
 )
-from shared.trends.datasets.queues import QueueDescription, problems
+from shared.trends.datasets.queues import EntitiesMisconfigured, QueueDescription, problems
 from shared.values.messages import LinkFailed, Message
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -238,9 +235,7 @@ class ProcessingRig:
         self.work = WORK
 
     async def process(self, message: str) -> bool:
-        return await process_dataset.process_data_set(
-            self.work, message, self.claims, self.recompute
-        )
+        return await flows.process_data_set(self.work, message, self.claims, self.recompute)
 
 
 async def test_a_second_message_for_the_same_period_does_nothing(

@@ -12,7 +12,7 @@ import pytest
 from local.twins.datasets import MemoryClaims
 from shared.settings.connections import StorageConnection
 from shared.storage.tables import key
-from shared.trends.datasets.flows.process_dataset import Claims
+from shared.trends.datasets.flows import Claims
 from shared.trends.datasets.processing import DatasetWork
 from shared.trends.store.claims import TableClaims
 from tests.builders import NOW, ago

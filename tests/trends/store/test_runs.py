@@ -18,8 +18,7 @@ from local.twins.nightly import MemoryRunStore
 from shared.settings.connections import StorageConnection
 from shared.storage.tables import RowConflict, Table
 from shared.trends.nightly import runs
-from shared.trends.nightly.model import Demand, Ledger, Run, RunPolicy, RunState, RunTaken
-from shared.trends.nightly.ports import RunStore
+from shared.trends.nightly.model import Demand, Ledger, Run, RunPolicy, RunState, RunStore, RunTaken
 from shared.trends.store.runs import ASKS_MAX, TABLE_NAME, TableRunStore
 from tests.builders import NOW as THEN
 from tests.builders import ago

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
 
 import pytest
@@ -91,6 +92,45 @@ async def test_losses_are_read_from_the_partition_of_alarms_once_the_job_keeps_i
     await table.close()
     await trends.close()
     tables.close()
+
+
+async def test_events_of_two_data_sets_share_no_row_although_their_names_are_equal(
+    azurite: Azurite,
+) -> None:
+    service = open_tables("C", {"C": azurite.connection_string})
+    name, days = f"shared by {os.urandom(4).hex()}", ["2029-01-01", "2029-01-02"]
+    lost, kept = (
+        [Trend(day, name, "event", records=records, verdict=verdict) for day in days]
+        for records, verdict in ((3, "events lost"), (7, "normal"))
+    )
+    write_trends(service, kept, days[0], "web")
+    write_trends(service, lost[:1], days[0], "shop")
+    write_trends(service, kept, days[0], "web")
+    write_trends(service, lost, days[1], "shop")
+    trends = TableTrends(StorageConnection("Storage", azurite.connection_string))
+
+    async def stored(*verdicts: str) -> list[Trend]:
+        found = await trends.since(date(2029, 1, 1), verdicts)
+        return [each for each in found if each.event == name]
+
+    read, alarms = await stored(), await stored(*LOST)
+    assert len({each.series for each in read}) == 2
+    assert {(each.dimensions["data set"], each.date, each.records) for each in read} == {
+        *[("web", day, 7) for day in days], *[("shop", day, 3) for day in days],
+    }  # fmt: skip
+    assert [(each.dimensions["data set"], each.date) for each in alarms] == [
+        ("shop", day) for day in days
+    ]
+    # A failed run of one data set is repeated, whatever another one has written meanwhile.
+    later = [Trend("2029-01-03", name, "event", verdict="normal")]
+    write_trends(service, [*kept, *later], later[0].date, "web")
+    corrected = [replace(each, records=4) for each in lost]
+    write_trends(service, corrected, later[0].date, "shop")
+    assert {each.records for each in await stored() if each.date == days[1]} == {4, 7}
+    await trends.close()
+    table = service.get_table_client(TABLE_NAME)  # other tests read it without alarms
+    table.delete_entity(ALARMS, ALARMS_UNTIL)
+    service.close()
 
 
 async def test_rows_of_old_dates_are_deleted_and_no_others(azurite: Azurite) -> None:

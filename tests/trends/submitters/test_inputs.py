@@ -11,9 +11,9 @@ import pytest
 from azure.storage.blob.aio import ContainerClient
 
 from local.azurite import Azurite
-from shared.sampling.blob_paths import date_of, may_hold
+from shared.sampling.blob_paths import container_of, date_of, may_hold
 from shared.trends.nightly.model import InputUnreadable
-from shared.trends.submitters.inputs import StoredInputs, parts_of_url
+from shared.trends.submitters.inputs import StoredInputs
 
 DAY = date(2026, 2, 28)
 OTHER = date(2026, 2, 27)
@@ -95,19 +95,21 @@ async def test_local_folders_are_read_like_containers(tmp_path: Path) -> None:
         await StoredInputs([str(tmp_path / "none")]).newest("logs", [DAY])
 
 
-def test_abfss_urls_are_translated_to_blob_containers() -> None:
-    assert parts_of_url("abfss://logs@acct.dfs.core.windows.net/a/b/") == (
-        "https://acct.blob.core.windows.net",
-        "logs",
-        "a/b/",
-    )
-    assert parts_of_url("https://acct.blob.core.windows.net/logs") == (
-        "https://acct.blob.core.windows.net",
-        "logs",
-        "",
-    )
-    with pytest.raises(InputUnreadable, match="must be a folder"):
-        parts_of_url("s3://bucket/logs")
+async def test_a_container_has_one_address_however_it_is_written() -> None:
+    account = "https://acct.blob.core.windows.net"
+    for address, parts in {
+        "abfss://logs@acct.dfs.core.windows.net/a%20/b/": (account, "logs", "a%20/b"),
+        "wasbs://logs@acct.blob.core.windows.net": (account, "logs", ""),
+        f"{account}/logs": (account, "logs", ""),
+        f"{account}/logs/a%20/b/": (account, "logs", "a /b"),
+        "http://127.0.0.1:10000/acct/logs/a": ("http://127.0.0.1:10000/acct", "logs", "a"),
+        f"{account}/": (account, "", ""),
+        "abfss://acct.dfs.core.windows.net/logs": (account, "", "logs"),
+    }.items():
+        assert container_of(address) == parts
+    for address in ("s3://bucket/a/logs", account):
+        with pytest.raises(InputUnreadable, match="must be a folder"):
+            await StoredInputs([address]).newest("logs", [DAY])
 
 
 def test_folders_of_other_dates_are_not_listed() -> None:

@@ -23,8 +23,14 @@ from local.azure_apis.spark_batches import BatchStandIn, Flavour
 from local.azure_apis.spark_databricks import DatabricksStandIn
 from local.twins.nightly import MemorySubmitter
 from shared.sampling.unreadable import PREFIX
-from shared.trends.nightly.model import Job, JobPhase, JobRefused, JobStatus, JobUnavailable
-from shared.trends.nightly.ports import JobSubmitter
+from shared.trends.nightly.model import (
+    Job,
+    JobPhase,
+    JobRefused,
+    JobStatus,
+    JobSubmitter,
+    JobUnavailable,
+)
 from shared.trends.submitters.databricks import DatabricksSubmitter
 from shared.trends.submitters.livy import FabricSubmitter, LivySubmitter, SynapseSubmitter
 from shared.trends.submitters.local import LocalSubmitter

@@ -8,8 +8,14 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, date, datetime, time, timedelta
 
 from shared.notifications.ports import Notifier
-from shared.trends.nightly.model import Demand, InputUnreadable, Ledger, NightFailed
-from shared.trends.nightly.ports import InputReader, RunStore
+from shared.trends.nightly.model import (
+    Demand,
+    InputReader,
+    InputUnreadable,
+    Ledger,
+    NightFailed,
+    RunStore,
+)
 from shared.trends.nightly.trend_news import night_notice
 
 log = logging.getLogger(__name__)

@@ -18,14 +18,15 @@ from shared.trends.nightly.model import (
     DateRuns,
     Job,
     JobRefused,
+    JobSubmitter,
     JobUnavailable,
     Ledger,
     Run,
     RunPolicy,
     RunState,
+    RunStore,
     RunTaken,
 )
-from shared.trends.nightly.ports import JobSubmitter, RunStore
 from shared.values.metering import Measurement, Meter, no_meter
 
 log = logging.getLogger(__name__)

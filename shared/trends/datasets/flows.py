@@ -1,16 +1,17 @@
-"""Schedules the processing of a data set when a blob arrives, and logs poisoned events."""
+"""Schedules the processing of a data set when a blob arrives, processes it for a period unless it
+was processed, and logs poisoned events."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime, timedelta
+from typing import Protocol
 
 from shared.sampling.blob_paths import hour_of
 from shared.trends.datasets.arrivals import BlobArrived, decode_arrival
-from shared.trends.datasets.errors import UnreadableMessage
 from shared.trends.datasets.periods import Period
-from shared.trends.datasets.processing import schedule_processing
+from shared.trends.datasets.processing import DatasetWork, UnreadableMessage, schedule_processing
 from shared.values.messages import Message, MessageSender, Order, check_all_sent
 from shared.values.text import quoted
 
@@ -65,3 +66,37 @@ def log_poison(body: str, message_id: str) -> None:
         reason = str(error)
     extra = {"action": "poison", "message_id": message_id, "body": body}
     log.error("[poison] event %s could not be processed: %s", message_id, reason, extra=extra)
+
+
+class Claims(Protocol):
+    """Remembers which work is done, also when Service Bus has forgotten the ids of messages."""
+
+    async def done(self, work: DatasetWork) -> str:
+        """When the work was done, and for which message; empty if it was not."""
+        ...
+
+    async def finish(self, work: DatasetWork, message: str) -> None:
+        """Remember that the work, which was not done before, is done now."""
+        ...
+
+
+async def process_data_set(
+    work: DatasetWork,
+    message: str,
+    claims: Claims,
+    recompute: Callable[[DatasetWork], Awaitable[None]],
+) -> bool:
+    """Process the data set for this message, and return whether this call processed it.
+    ``recompute`` must be harmless when it is repeated, or called for two messages at a time."""
+    if done := await claims.done(work):
+        _log("left", work, f"it was processed at {done}")
+        return False
+    await recompute(work)
+    await claims.finish(work, message)
+    _log("processed", work, f"for message {message}")
+    return True
+
+
+def _log(action: str, work: DatasetWork, reason: str) -> None:
+    extra = {"action": action, "dataset": work.dataset, "period": work.round_label}
+    log.info("[%s] %s: %s", action, work.message_id, reason, extra=extra)
