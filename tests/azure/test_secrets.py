@@ -137,7 +137,7 @@ async def read_hub(loaded: settings.Settings) -> None:
 async def tell(loaded: settings.Settings) -> None:
     notifications = loaded.notifications
     retry = JitteredRetrying(2, 0.001, 0.001)
-    webhook = LogNotifier([Webhook(each, retry) for each in notifications.addresses], "app")
+    webhook = LogNotifier([Webhook(each, retry, "app") for each in notifications.addresses])
     await webhook.tell(News("1", NewsKind.SCALED, "a", NOW, "2 → 3"))
 
 
