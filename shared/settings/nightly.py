@@ -132,3 +132,9 @@ class NightlySettings(SettingsModel):
                 "TrendsInput and TrendsOutput: must contain {dataset}, because TrendsDataSets "
                 "names several data sets"
             )
+        if len(self.datasets) > 1 and any(each.startswith("--tables") for each in self.arguments):
+            yield (
+                "TrendsArguments: must not contain --tables, because TrendsDataSets names several "
+                "data sets, which would replace each other's rows of one event. Name the folders "
+                "of all in TrendsInput, and one data set"
+            )
