@@ -47,6 +47,7 @@ TWO_SETS = {
             "must contain 'file'",
         ),
         ({**LIVY, "TrendsRequest": "{"}, "TrendsRequest: must be JSON"),
+        ({**LIVY, "TrendsRequest": "[" * 100_000}, "TrendsRequest: must be JSON"),
         ({**LIVY, "TrendsRequest": "[1]"}, "must be a JSON object"),
         ({"TrendsArguments": "--event 'open"}, "TrendsArguments"),
         ({"TrendsDataSets": "a b"}, "names of blob containers"),
