@@ -660,8 +660,8 @@ CALLS = {
         "nightly_trends",
         "shared.wiring.nightly.demand_nightly",
         "datasets",
-        "sales,orders",
-        ("sales", "orders"),
+        "sales",
+        ("sales",),
     ),
 }
 """By the name of the setting."""
