@@ -160,6 +160,7 @@ def test_a_namespace_that_the_host_does_not_accept_is_refused_by_name(
         ({"__queueServiceUrl": "https://shop.queue.core.windows.net"}, "One__queueserviceurl: mus"),
         ({"": "DefaultEndpointsProtocol=https;AccountName=shop"}, "One: has no AccountKey."),
         ({"": f"AccountName=shop;AccountKey={CUT_OFF}"}, "One: its AccountKey is incomplete. Copy"),
+        ({"": "AccountName=shop;AccountKey=c2Vj…cmV0"}, "One: its AccountKey is incomplete. Copy"),
         ({"": "UseDevelopmentStorage=false"}, "One: must be a storage connection string"),
         (
             {"": "UseDevelopmentStorage=true;DevelopmentStorageProxyUri=azurite"},
