@@ -9,7 +9,7 @@ import sys
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from datetime import datetime
+from datetime import UTC, datetime
 from pathlib import Path
 
 import numpy as np
@@ -32,7 +32,6 @@ from backtest.study import RULES, Study, check_policy, no_verdict, unjudged
 from shared.autoscaling import Goal, Limits
 from shared.autoscaling.declaring import PLAN_CAPACITY_MAX
 from shared.values import text as texts
-from shared.values.row_values import utc
 from shared.values.text import whole
 
 REAL, NOW, THEN = "paid", "now", RULES
@@ -74,7 +73,8 @@ def parsed(arguments: Sequence[str]) -> argparse.Namespace:
     add = parser.add_argument
     add("resource", metavar="RESOURCE", nargs="?", help="the name in scaling_rules.py, if it "
         "declares several")  # fmt: skip
-    add("--since", type=_time, required=True, metavar="TIME", help="ISO 8601, in UTC by default")
+    add("--since", type=_time, required=True, metavar="TIME", help="ISO 8601, or 14:03 "
+        "for the last such time, in UTC by default")  # fmt: skip
     add("--until", type=_time, metavar="TIME", help="default: now")
     minutes, instances = bounded(texts.number, 0.01, MINUTES_MAX), PLAN_CAPACITY_MAX
     add("--age-limit", type=minutes, metavar="L", help="another age limit, in minutes")
@@ -93,10 +93,10 @@ def parsed(arguments: Sequence[str]) -> argparse.Namespace:
 
 def _time(text: str) -> datetime:
     try:
-        return utc(text.upper())
+        now = datetime.now(UTC)  # noqa: TID251  of the person who asks
+        return texts.last_such_time(text, now).astimezone(UTC)
     except ValueError as error:
-        message = f"{text!r} must be a time such as 2026-03-01T12:00:00Z"
-        raise argparse.ArgumentTypeError(message) from error
+        raise argparse.ArgumentTypeError(str(error)) from error
 
 
 @dataclass(frozen=True)

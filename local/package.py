@@ -15,6 +15,8 @@ import zipfile
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
+from shared.values.text import listed
+
 ROOT = Path(__file__).parents[1]
 IGNORE_FILE = ".funcignore"
 FILES = {"host.json", "requirements.txt"}
@@ -67,8 +69,7 @@ def deployed_files(root: Path) -> list[Path]:
     files = sorted(_files(root, ignored))
     deployed = [path for path in files if _is_needed(path, packages)]
     if left_out := sorted({path.as_posix() for path in files} - {p.as_posix() for p in deployed}):
-        more = f" and {len(left_out) - NAMED_MAX} more" * (len(left_out) > NAMED_MAX)
-        print(f"not in the package: {', '.join(left_out[:NAMED_MAX])}{more}", file=sys.stderr)
+        print(f"not in the package: {listed(left_out, NAMED_MAX)}", file=sys.stderr)
     return deployed
 
 

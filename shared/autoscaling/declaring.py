@@ -9,7 +9,7 @@ from enum import StrEnum
 from typing import Annotated, Literal
 from warnings import warn
 
-from shared.values.bounds import AtLeastOne, Bounds, Flag, matching, name_problem
+from shared.values.bounds import AtLeastOne, Bounds, Flag, Name, matching, name_problem
 from shared.values.measurements import HISTORY_SECONDS_MAX, NOTHING
 from shared.values.text import UUID
 
@@ -101,7 +101,7 @@ class Guards:
 
     missing: Missing = Missing()
     missing_by_metric: Mapping[str, Missing] = field(default_factory=lambda: NOTHING)
-    breaker_metric: str | None = None
+    breaker_metric: Name | None = None
     """A metric that is above 0 while the consumer's circuit breaker is open; it prevents scale-out.
     """
     stabilisation_out_seconds: Annotated[float, Bounds(0, HISTORY_SECONDS_MAX)] = 0
@@ -137,10 +137,10 @@ class Throughput:
     """The items that one busy instance finishes per minute."""
     start_up_minutes: Annotated[float, Bounds(0, 120)] | None = None
     """The start-up time: from the request for more instances until they work."""
-    completed_metric: str | None = None
+    completed_metric: Name | None = None
     """The metric that counts the items completed since its previous sample, from which the rate is
     learned. Decisions do not use it, so its samples may arrive minutes late."""
-    incoming_metric: str | None = None
+    incoming_metric: Name | None = None
     """Instead of ``completed_metric``: the metric that counts the items that arrived since its
     previous sample."""
     trust_rate: Flag = False

@@ -4,7 +4,7 @@ describes itself and reads itself."""
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, Literal, NamedTuple, Protocol, TypeVar
@@ -20,7 +20,6 @@ T = TypeVar("T")
 Stated = Any
 """The type of a name that a class may define as an attribute, a field or a property."""
 Count = Literal["active", "dead_letter", "scheduled"]
-PLAN = "AppServicePlan(subscription_id, resource_group, name)"
 PLAN_READ_SECONDS = 60
 """The collector reads the capacity of a target this often, or in each run if it runs less often."""
 
@@ -294,9 +293,6 @@ class PlanCapacity(Source):
     async def read(self, at: Reading) -> Read:
         return await at.using(lambda services: services.capacity(self.plan))
 
-    def problems(self) -> Iterable[str]:
-        return plan_problems("plan", self.plan)
-
 
 @dataclass(frozen=True, slots=True)
 class HubMetric(Source):
@@ -373,9 +369,3 @@ def url_problem(url: object) -> str:
     except ValueError:
         valid = False
     return "" if valid else "must be an address such as https://jobs.example.com/open"
-
-
-def plan_problems(place: str, plan: object) -> Iterator[str]:
-    if not isinstance(plan, AppServicePlan):
-        yield f"{place} = {quoted(plan)}: must be an {PLAN}"
-    yield from problems_of(plan, f"{place}.")

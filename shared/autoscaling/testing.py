@@ -9,6 +9,8 @@ from shared.autoscaling.deciding.decide import Decision, decide
 from shared.autoscaling.policy import Resource, declared
 from shared.autoscaling.state import ScalingState
 from shared.values.measurements import CAPACITY_METRIC, MetricValue, Window
+from shared.values.samples import measure
+from shared.values.text import quoted
 
 A_MONDAY = datetime(2026, 1, 5, 12, tzinfo=UTC)
 
@@ -27,16 +29,20 @@ def decision_for(
     ``every_seconds`` seconds, the last one at ``now``, which must have a time zone. A metric that
     is left out has no samples. The resource has no override, no earlier change (so no cooldown is
     in force), and no learned throughput. Raises UnknownMetric for a metric that the resource does
-    not declare.
+    not declare, and ValueError for a value that no source may return.
     """
     for name in metrics:
         declared(resource.metrics, name)
     step = timedelta(seconds=every_seconds)
-    histories = {name: _history(values, now, step) for name, values in metrics.items()}
-    histories[CAPACITY_METRIC] = _history([capacity], now, step)
+    histories = {name: _history(name, values, now, step) for name, values in metrics.items()}
+    histories[CAPACITY_METRIC] = _history("capacity", [capacity], now, step)
     return decide(resource, ScalingState(histories), now)
 
 
-def _history(values: Sequence[float], now: datetime, step: timedelta) -> Window:
+def _history(name: str, values: Sequence[float], now: datetime, step: timedelta) -> Window:
+    for value in values:
+        if measure(value) is None:
+            must = "must be a number of at least 0. Leave out a sample that is missing"
+            raise ValueError(f"{name} = {quoted(value)}: {must}")
     last = len(values) - 1
     return Window(tuple(MetricValue(now - (last - i) * step, v) for i, v in enumerate(values)))

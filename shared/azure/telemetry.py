@@ -23,7 +23,7 @@ from opentelemetry import trace
 from shared.azure.invocation import lines
 from shared.azure.meter import NAME, VERSION, OpenTelemetryMeter
 from shared.values.metering import PREFIX
-from shared.values.redaction import redacted
+from shared.values.redaction import redact, redacted
 from shared.values.text import one_line
 
 log = logging.getLogger(__name__)
@@ -237,6 +237,14 @@ def _tracer_provider(
     from opentelemetry.sdk.trace import TracerProvider  # noqa: PLC0415  slow
     from opentelemetry.sdk.trace.export import BatchSpanProcessor  # noqa: PLC0415  slow
 
+    class RedactingSpan(OpenTelemetrySpan):
+        """A call to Azure. The span of the library keeps the text of its error as it is."""
+
+        def __exit__(self, kind: Any, error: Any, place: Any) -> None:
+            if error is not None:
+                redact(error)
+            super().__exit__(kind, error, place)
+
     sampler = None
     if traces_per_second is not None:
         from azure.monitor.opentelemetry.exporter import RateLimitedSampler  # noqa: PLC0415  slow
@@ -247,7 +255,7 @@ def _tracer_provider(
     for exporter in exporters:
         provider.add_span_processor(BatchSpanProcessor(exporter))
     trace.set_tracer_provider(provider)
-    settings.tracing_implementation = OpenTelemetrySpan
+    settings.tracing_implementation = RedactingSpan
     return provider
 
 

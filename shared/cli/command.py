@@ -9,7 +9,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Coroutine
-from datetime import datetime, time, timedelta
+from datetime import datetime
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, get_args
@@ -18,8 +18,8 @@ import typer
 
 from shared import settings
 from shared.autoscaling.errors import OverrideRefused, UnknownResource
-from shared.values.text import number, told, utc_by_default, whole
-from shared.wiring.app import App
+from shared.values.text import last_such_time, number, told, whole
+from shared.wiring.app import App, utc_now
 from shared.wiring.remedies import with_remedy
 
 DONE, FAILED, WRONG = 0, 1, 2
@@ -31,6 +31,14 @@ SettingsFile = Annotated[
     typer.Option("--settings", metavar="FILE", help=f"A file like {settings.LOCAL_FILE}."),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+Moment = Annotated[
+    datetime | None,
+    typer.Option(
+        parser=lambda text: last_such_time(text, utc_now()),
+        metavar="TIME",
+        help="ISO 8601, or 14:03 for the last such time; UTC.",
+    ),
+]
 Answer = tuple[Any, Callable[[Any], None]] | None
 """The result of a command as a JSON value, and the function that prints it as text."""
 Action = Callable[..., Coroutine[Any, Any, Answer]]
@@ -109,28 +117,6 @@ def _bounded(
         span = f"at least {low:,}" if high is None else f"from {low:,} to {high:,}"
         raise ValueError(f"{given} must be {span}")
     return value
-
-
-def parse_time(text: str) -> datetime:
-    try:
-        return utc_by_default(text)
-    except ValueError:
-        example = "2026-03-01T12:00:00Z"
-        raise ValueError(f"{text!r}: must be a time such as {example}") from None
-
-
-def moment(text: str, now: datetime) -> datetime | None:
-    """The time in the text, where ``14:03`` is the last such time, in UTC; None without a text."""
-    try:
-        clock = time.fromisoformat(text) if ":" in text[:3] else None
-        if clock is None:
-            return parse_time(text) if text else None
-        found = now.replace(
-            hour=clock.hour, minute=clock.minute, second=clock.second, microsecond=0
-        )
-    except ValueError as error:
-        raise Misused(f"{text!r}: must be a time such as 14:03 or 2026-03-01T12:00:00Z") from error
-    return found if found <= now else found - timedelta(days=1)
 
 
 def run_action(action: Action, file: Path | None = None, as_json: bool = False) -> int:

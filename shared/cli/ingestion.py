@@ -9,7 +9,7 @@ import signal
 import sys
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
-from datetime import datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
 from typing import Annotated
 
@@ -19,7 +19,7 @@ from shared import settings
 from shared.autoscaling.acting.activation import is_same
 from shared.autoscaling.deciding.samples import FUTURE_TOLERANCE_SECONDS
 from shared.cli import tables
-from shared.cli.command import Answer, Misused, command, group, parse_time, say
+from shared.cli.command import Answer, Misused, Moment, command, group, say
 from shared.ingestion.dead_letters.find import DeadLetterQuery, chunks, find, older_than, read
 from shared.ingestion.dead_letters.redrive import DeadLetterResult, forward, purge
 from shared.ingestion.decoding.decode import decode
@@ -137,9 +137,7 @@ async def replay_range(
         typer.Option(parser=replay_name, metavar="NAME", help="Letters, digits, hyphens."),
     ],
     from_sequence: Annotated[int | None, typer.Option(min=0, metavar="N", show_default="0")] = None,
-    from_time: Annotated[
-        datetime | None, typer.Option(parser=parse_time, metavar="TIME", help="ISO 8601, UTC.")
-    ] = None,
+    from_time: Moment = None,
     to_sequence: Annotated[
         int | None, typer.Option(min=0, metavar="N", show_default="the newest event at the start")
     ] = None,
@@ -187,10 +185,7 @@ async def send_reading(
     resource: Annotated[str, typer.Argument(metavar="RESOURCE", help=NAMED)],
     metric: Annotated[str, typer.Argument(metavar="METRIC", help=NAMED)],
     value: Annotated[float, typer.Argument(metavar="VALUE")],
-    time: Annotated[
-        datetime | None,
-        typer.Option(parser=parse_time, metavar="TIME", help="ISO 8601.", show_default="now"),
-    ] = None,
+    time: Moment = None,
 ) -> Answer:
     """Send one value of a metric, to try out the event hub.
 

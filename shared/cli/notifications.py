@@ -33,13 +33,13 @@ async def notify(
         raise Misused("give --test; all other notifications are sent by the app itself")
     if not (webhooks := app.notifications.webhooks):
         raise Misused("there is no webhook: set WebhookUrl or Webhooks")
-    name, now = app.notifications.deployment, app.now()
+    now = app.now()
     results = []
     for webhook in webhooks:
         result = {"webhook": webhook.host, "style": webhook.address.style, "error": ""}
         try:
             for news in test_news(webhook.address.severity, now):
-                await webhook.tell(news.named(name))
+                await webhook.post(news)
         except NotSent as error:
             result["error"] = str(error)
         results.append(result)

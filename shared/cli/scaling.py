@@ -22,7 +22,7 @@ from shared.autoscaling.operating.overrides import Change, duration
 from shared.autoscaling.policy import Resource
 from shared.autoscaling.state import Override
 from shared.cli import tables
-from shared.cli.command import Answer, Misused, command, group, moment, say
+from shared.cli.command import Answer, Misused, Moment, command, group, say
 from shared.settings import SettingsError
 from shared.wiring.app import App
 from shared.wiring.checks import use_rules
@@ -58,7 +58,6 @@ RulesFile = Annotated[
         "--rules", metavar="FILE", exists=True, dir_okay=False, help="Instead of scaling_rules.py."
     ),
 ]
-Moment = Annotated[str, typer.Option(metavar="TIME", show_default=False)]
 Author = Annotated[
     str, typer.Option(default_factory=_user, show_default="your user name", help="The author.")
 ]
@@ -81,27 +80,25 @@ async def show_decisions(
         bool,
         typer.Option("--why", help="Include all recommendations, limits, and evidence."),
     ] = False,
-    at: Moment = "",
-    since: Moment = "",
-    until: Moment = "",
+    at: Moment = None,
+    since: Moment = None,
+    until: Moment = None,
     changes: Annotated[
         bool, typer.Option("--changes", help="Leave out decisions that request nothing.")
     ] = False,
 ) -> Answer:
     """Show the newest entries of the decision log.
 
-    With --at, show the decision that applied at that time, and the newest change until then. A
-    time is ISO 8601, or 14:03 for the last such time, in UTC.
+    With --at, show the decision that applied at that time, and the newest change until then.
     """
-    declared, store, now = _one(app, resource), app.scaling.store, app.now()
-    start, end, when = moment(since, now), moment(until, now), moment(at, now)
-    if start and end and end <= start:
+    declared, store = _one(app, resource), app.scaling.store
+    if since and until and until <= since:
         raise Misused(f"--until {until} must be later than --since {since}")
-    if when is not None:
-        if start or end or changes:
+    if at is not None:
+        if since or until or changes:
             raise Misused("--at shows one time: give it without --since, --until and --changes")
-        return await status.read_at(declared, store, when), partial(tables.decisions, why=True)
-    part = status.read_decisions(declared, store, limit, start, end, changes_only=changes)
+        return await status.read_at(declared, store, at), partial(tables.decisions, why=True)
+    part = status.read_decisions(declared, store, limit, since, until, changes_only=changes)
     return await part, partial(tables.decisions, why=why)
 
 

@@ -90,7 +90,7 @@ def explained(meaning: str, todo: str) -> str:
 
 
 def grouped(
-    found: Iterable[LastingCondition], lasting: Collection[tuple[str, str]] = ()
+    found: Iterable[LastingCondition], lasting: Collection[tuple[str, ...]] = ()
 ) -> list[LastingCondition]:
     """The conditions, one for each cause of more than ALONE_MAX resources or of ``lasting``."""
     by_cause: dict[Any, list[LastingCondition]] = defaultdict(list)

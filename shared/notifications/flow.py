@@ -1,5 +1,6 @@
-"""Reads every source, sends due notifications, and records them. One may be sent again, under the
-same ID. It is lost if sending fails until its event is too old or its condition over."""
+"""Reads every source, sends due notifications to each receiver, and records them for it. One may be
+sent again, under the same ID. It is lost for a receiver to which sending fails until its event is
+too old or its condition over."""
 
 from __future__ import annotations
 
@@ -12,15 +13,16 @@ from datetime import datetime
 from shared.notifications.conditions import grouped
 from shared.notifications.ports import (
     NotificationConflict,
-    NotificationHistory,
     NotificationStore,
     Notifier,
     Observed,
     Source,
 )
 from shared.notifications.selection import (
+    Key,
     Notification,
     NotificationIntervals,
+    NotificationRecord,
     alike,
     due_conditions,
     due_endings,
@@ -37,12 +39,12 @@ SENDING_SECONDS_MAX = 120
 async def send_due_notifications(
     sources: Mapping[str, Source],
     store: NotificationStore,
-    notifier: Notifier,
+    receivers: Mapping[str, Notifier],
     intervals: NotificationIntervals,
     link_of: Callable[[News], str] = lambda _: "",
 ) -> int:
-    """Read all sources, send what is due, and return how many were sent. The records tell which of
-    the events were reported before."""
+    """Read all sources, send what is due to each receiver, and return how many were sent. The
+    records tell which of the events were reported to it before."""
     history = await store.read()
     now = history.read_at
     answers = [
@@ -50,19 +52,25 @@ async def send_due_notifications(
         for name, source in sources.items()
     ]
     observed = [each for each in answers if each is not None]
-    due = _due(observed, history, intervals, all_read=len(observed) == len(sources))
-    return await _send_all(due, store, notifier, link_of)
+    all_read, sending = len(observed) == len(sources), []
+    for name, receiver in receivers.items():
+        end = (name,) if name else ()
+        records = {key[:2]: each for key, each in history.records.items() if key[2:] == end}
+        due = _due(observed, records, now, intervals, all_read=all_read)
+        stored = [[replace(each, key=(*each.key, *end)) for each in group] for group in due]
+        sending.append(_send_all(stored, store, receiver, link_of))
+    return sum(await asyncio.gather(*sending))
 
 
 def _due(
     observed: Sequence[Observed],
-    history: NotificationHistory,
+    records: Mapping[Key, NotificationRecord],
+    now: datetime,
     intervals: NotificationIntervals,
     *,
     all_read: bool,
 ) -> list[list[Notification]]:
     """Groups that are sent as one. A condition of several resources lasts until none has it."""
-    now, records = history.read_at, history.records
     events = [news for each in observed for news in each.events]
     conditions = [found for each in observed for found in each.conditions if found.kind]
     reported = {key for key, record in records.items() if record.lasting_since}

@@ -33,14 +33,22 @@ class _Unavailable(NotSent):
 class Webhook:
     """Posts notifications to one address. A redirect counts as a failure."""
 
-    def __init__(self, address: Address, retry: Retrying, timeout_seconds: float = 10) -> None:
-        self.address, self._retry = address, retry
+    def __init__(
+        self, address: Address, retry: Retrying, deployment: str = "", timeout_seconds: float = 10
+    ) -> None:
+        self.address, self._retry, self._deployment = address, retry, deployment
         self.host = urlsplit(address.url).hostname
         self._timeout = aiohttp.ClientTimeout(total=timeout_seconds)
 
     async def tell(self, news: News) -> None:
-        """Post the notification, with retries. Raises NotSent after the last attempt."""
-        for body in FORMATS[self.address.style](news, self.address.key):
+        """Post the notification if the address takes it. Raises NotSent."""
+        if self.address.takes(news):
+            await self.post(news)
+
+    async def post(self, news: News) -> None:
+        """Post it under the name of the deployment. Raises NotSent after the last attempt."""
+        named = news.named(self._deployment)
+        for body in FORMATS[self.address.style](named, self.address.key):
             post = partial(self._post, json.dumps(body))
             await self._retry(post, lambda e: isinstance(e, _Unavailable))
 
@@ -70,11 +78,11 @@ class Webhook:
 
 @redacting
 class LogNotifier:
-    """Writes each notification to the log, and posts it, under the name of the deployment, to the
-    webhooks that take it. One that fails does not make the others receive it again."""
+    """Writes each notification to the log, and posts it to the webhooks. One that fails does not
+    make the others receive it again."""
 
-    def __init__(self, webhooks: Sequence[Webhook] = (), deployment: str = "") -> None:
-        self._webhooks, self._deployment = webhooks, deployment
+    def __init__(self, webhooks: Sequence[Webhook] = ()) -> None:
+        self._webhooks = webhooks
 
     async def tell(self, news: News) -> None:
         """Raises NotSent if no webhook accepted the notification."""
@@ -83,10 +91,9 @@ class LogNotifier:
         fields = {"action": action, "subject": news.subject}
         level = logging.getLevelNamesMapping()[news.severity.upper()]
         log.log(level, "[%s] %s", action, text, extra=fields)
-        named = news.named(self._deployment)
         takers = [each for each in self._webhooks if each.address.takes(news)]
         answers = await asyncio.gather(
-            *(each.tell(named) for each in takers), return_exceptions=True
+            *(each.tell(news) for each in takers), return_exceptions=True
         )
         failed = [error for error in answers if error is not None]
         if failed and len(failed) == len(takers):

@@ -18,7 +18,7 @@ class NotSent(Exception):
 
 @dataclass(frozen=True, slots=True)
 class NotificationHistory:
-    """All records by kind and subject, at the store's time."""
+    """All records, at the store's time."""
 
     records: Mapping[Key, NotificationRecord]
     read_at: datetime

@@ -55,8 +55,8 @@ class NotificationRecord:
     version: str | None = None
 
 
-Key = tuple[str, str]
-"""Kind and subject."""
+Key = tuple[str, ...]
+"""Kind and subject, and in the store the ID of the webhook; that of the log is left out."""
 NEVER = NotificationRecord()
 
 

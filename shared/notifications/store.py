@@ -8,7 +8,7 @@ from typing import Any
 from shared.notifications.ports import NotificationConflict, NotificationHistory
 from shared.notifications.selection import Key, Notification, NotificationRecord
 from shared.settings.connections import StorageConnection
-from shared.storage.tables import RowConflict, Table, key, long_fields, long_of
+from shared.storage.tables import RowConflict, Table, joined, key, long_fields, long_of
 from shared.values.redaction import redacting
 from shared.values.row_values import properties, value_of, zoned
 
@@ -39,13 +39,14 @@ class TableNotificationStore:
 
 
 def _row(notification: Notification) -> dict[str, Any]:
-    kind, subject = notification.key
+    kind, subject, *receiver = notification.key
     record = notification.record
     return {
         "PartitionKey": key(kind),
-        "RowKey": key(subject),
+        "RowKey": joined(subject, *receiver),
         "kind": kind,
         "subject": subject,
+        **dict(zip(["receiver"], receiver, strict=False)),
         "headline": notification.news.headline[:500],
         **long_fields("seen", " ".join(record.seen)),
         **properties(record, ("seen", "version"), times_as_text=True),
@@ -54,20 +55,15 @@ def _row(notification: Notification) -> dict[str, Any]:
 
 def _record_or_none(row: Any) -> tuple[Key, NotificationRecord] | None:
     """A row's record: empty if unreadable, to notify once more; None if even the subject is."""
+    receiver = [row["receiver"]] if "receiver" in row else []
+    version = row.metadata["etag"]
     try:
-        return _record(row)
+        seen = tuple((long_of(row, "seen") or "").split())
+        record = value_of(NotificationRecord, row, time=zoned, seen=seen, version=version)
+        return (row["kind"], row["subject"], *receiver), record
     except Exception as error:  # another version or an operator may have written anything
         where = f"{row['PartitionKey']}/{row['RowKey']}"
         log.warning("[memory_unreadable] %s: %s: %s", where, type(error).__name__, error)
-        named = isinstance(row.get("kind"), str) and isinstance(row.get("subject"), str)
-        version = row.metadata["etag"]
-        return (
-            ((row["kind"], row["subject"]), NotificationRecord(version=version)) if named else None
-        )
-
-
-def _record(row: Any) -> tuple[Key, NotificationRecord]:
-    seen = tuple((long_of(row, "seen") or "").split())
-    given = {"seen": seen, "version": row.metadata["etag"]}
-    record = value_of(NotificationRecord, row, time=zoned, **given)
-    return (row["kind"], row["subject"]), record
+        found = (row.get("kind"), row.get("subject"), *receiver)
+        named = all(isinstance(each, str) for each in found)
+        return (found, NotificationRecord(version=version)) if named else None

@@ -7,6 +7,7 @@ They are looked up as by the Functions host: ``AzureWebJobs<name>`` before ``<na
 from __future__ import annotations
 
 import re
+from base64 import b64decode
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
@@ -311,6 +312,11 @@ def _storage_string(section: ConnectionSection) -> str:
             f"{section.name}: has no {missing}. Copy the whole storage connection string or, for "
             f"managed identity, set {section.name_of('accountName')} instead"
         )
+    try:
+        b64decode(parts.get("accountkey", ""), validate=True)
+    except ValueError:
+        whole = "Copy the whole storage connection string, with the = at the end of the key"
+        raise ValueError(f"{section.name}: its AccountKey is incomplete. {whole}") from None
     return section.text
 
 

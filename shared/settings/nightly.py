@@ -33,7 +33,7 @@ BOTH = f"{NIGHT}, {RUNS}"
 def _request(raw: RawValue) -> Mapping[str, Any]:
     try:
         parsed = json.loads(raw.text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raw.refuse(f"must be JSON ({error})")
         return {}
     if isinstance(parsed, dict):

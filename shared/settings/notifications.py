@@ -58,7 +58,7 @@ def _addresses(raw: RawValue) -> tuple[Address, ...]:
     """The addresses of a JSON list. No problem repeats a value, because it may be a secret."""
     try:
         given = json.loads(raw.text or "[]")
-    except ValueError:
+    except (ValueError, RecursionError):
         given = None
     if not _all_of(list, given, lambda each: "" if isinstance(each, dict) else "no object"):
         raw.refuse('must be a JSON list of objects, such as [{"url": "https://…"}]')

@@ -12,7 +12,8 @@ import math
 import re
 import sys
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import MISSING, dataclass, fields, is_dataclass
+from enum import EnumType
 from functools import lru_cache, partial
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, Union, cast, get_args, get_origin, get_type_hints
@@ -127,18 +128,20 @@ StorageQueueName = Annotated[str, storage_queue_problem]
 
 def problems_of(declared: object, place: str = "") -> list[str]:
     """A problem for each field of a dataclass whose value is not what the field declares: the field
-    after ``place``, its value, and what the value must be. A class with an annotation that cannot
-    be resolved, such as a name that is only imported for type checkers, is not checked."""
-    problems, kind = [], cast(Any, type(declared))
-    for name, check in _checks(kind).items():
-        value = getattr(declared, name)
-        if must := check(value):
-            problems.append(f"{place}{name} = {quoted(value)}: {must}")
-    return problems
+    after ``place``, its value, and what the value must be. Objects of other dataclasses in it are
+    checked, too. A class with an annotation that cannot be resolved, such as a name that is only
+    imported for type checkers, is not checked."""
+    checks = _checks(cast(Any, type(declared))).items()
+    found = (check(f"{place}{name}", getattr(declared, name)) for name, check in checks)
+    return [problem for problems in found for problem in problems]
+
+
+PlacedCheck = Callable[[str, Any], list[str]]
+"""Returns the problems of a value, each with its place."""
 
 
 @lru_cache(maxsize=256)  # reading the annotations of a class takes longer than the checks
-def _checks(kind: type) -> Mapping[str, Check]:
+def _checks(kind: type) -> Mapping[str, PlacedCheck]:
     if not is_dataclass(kind):
         return {}
     try:
@@ -149,13 +152,53 @@ def _checks(kind: type) -> Mapping[str, Check]:
     return {name: check for name, check in found.items() if check}
 
 
-def _check(hint: Any) -> Check | None:
+def _check(hint: Any) -> PlacedCheck | None:
     """The check that an annotation declares. The value of an optional field may be None."""
-    kind, bounds, check = declared_by(hint)
-    check = partial(bounds.problem, kind=kind) if bounds else check
+    kind, bounds, single = declared_by(hint)
+    single = partial(bounds.problem, kind=kind) if bounds else single
+    check = partial(_placed, single) if single else _class_check(kind)
     if check and NoneType in get_args(hint):
-        return lambda value: "" if value is None else check(value)
+        return lambda place, value: [] if value is None else check(place, value)
     return check
+
+
+def _placed(check: Check, place: str, value: object) -> list[str]:
+    must = check(value)
+    return [f"{place} = {quoted(value)}: {must}"] if must else []
+
+
+def _class_check(hint: Any) -> PlacedCheck | None:
+    """The check of an enumeration or a dataclass, and of a tuple or a mapping of dataclasses."""
+    if isinstance(hint, EnumType):
+        names = " or ".join(f"{hint.__name__}.{name}" for name in hint.__members__)
+        return partial(_placed, lambda value: "" if isinstance(value, hint) else f"must be {names}")
+    container, of = get_origin(hint), get_args(hint)
+    is_tuple = container is tuple and of[-1] is ...
+    kind = of[0] if is_tuple else of[1] if container is Mapping else hint
+    return partial(_objects, container, kind) if is_dataclass(kind) else None
+
+
+def _objects(container: type | None, kind: Any, place: str, value: Any) -> list[str]:
+    """The problems of an object, or of the objects in a tuple or a mapping."""
+    if container is None and isinstance(value, kind):
+        own = getattr(value, "problems", partial(problems_of, value))
+        return [f"{place}.{problem}" for problem in own()]
+    if container is tuple and isinstance(value, tuple | list):
+        parts = list(enumerate(value))
+    elif container is Mapping and isinstance(value, Mapping):
+        parts = list(value.items())
+    else:
+        return [f"{place} = {quoted(value)}: must be {_form(container, kind)}"]
+    return [p for key, part in parts for p in _objects(None, kind, f"{place}[{key!r}]", part)]
+
+
+def _form(container: type | None, kind: Any) -> str:
+    """How the value is written, with the fields that have no default."""
+    needed = [f.name for f in fields(kind) if f.default is MISSING and f.default_factory is MISSING]
+    form = f"{kind.__name__}({', '.join(needed) or '…'})"
+    if container is tuple:
+        return f"a tuple; one of a single element is ({form},)"
+    return f"a dict such as {{'name': {form}}}" if container else form
 
 
 def declared_by(hint: Any) -> tuple[Any, Bounds | None, Check | None]:

@@ -11,6 +11,7 @@ from typing import Generic, Protocol, TypeVar
 
 K = TypeVar("K", bound=Hashable)
 T = TypeVar("T")
+V = TypeVar("V")
 
 
 Backoff = Callable[[int], Awaitable[None]]
@@ -57,6 +58,17 @@ class JitteredRetrying:
             longest = min(self.first_seconds * 2**n, self.seconds_max)
             await self.sleep(random.uniform(0, longest))  # noqa: S311 - not for secrets
         return await attempt()
+
+
+async def gathered(call: Callable[[V], Awaitable[T]], items: Iterable[V], at_once: int) -> list[T]:
+    """The result of the call for each item, of which at most so many run at a time."""
+    turns = asyncio.Semaphore(at_once)
+
+    async def in_turn(item: V) -> T:
+        async with turns:
+            return await call(item)
+
+    return await asyncio.gather(*map(in_turn, items))
 
 
 TaskRunner = Callable[[Iterable[Callable[[], Awaitable[None]]]], Awaitable[None]]

@@ -6,6 +6,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from enum import StrEnum
+from hashlib import sha256
 from types import MappingProxyType
 from typing import Any, Literal
 
@@ -105,6 +106,12 @@ class Address:
     headers: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}), repr=False)
     kinds: Collection[str] = frozenset(NewsKind)
     severity: Severity = Severity.INFO
+
+    @property
+    def address_id(self) -> str:
+        """Distinguishes addresses that receive different news or are in different places."""
+        place = self.url, self.key, self.style, self.severity, sorted(self.kinds)
+        return sha256(repr(place).encode()).hexdigest()[:16]
 
     def takes(self, news: News) -> bool:
         """An ending of unknown severity counts as the most severe."""

@@ -173,7 +173,7 @@ def pieces(name: str, text: str) -> dict[str, Any]:
     return {f"{name}_{n}": text[i : i + TEXT_LENGTH_MAX] for n, i in enumerate(starts)}
 
 
-def joined(name: str, row: Mapping[str, Any]) -> str:
+def whole_text(name: str, row: Mapping[str, Any]) -> str:
     pieces: list[str] = []
     while (piece := row.get(f"{name}_{len(pieces)}")) is not None:
         pieces.append(piece)

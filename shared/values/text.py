@@ -7,7 +7,7 @@ import json
 import re
 import unicodedata
 from collections.abc import Callable, Sequence
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from reprlib import Repr
 from typing import Annotated, Any, TypeVar, cast
 
@@ -95,6 +95,19 @@ def utc_by_default(text: str) -> datetime:
     """The time of an ISO 8601 text. One without an offset is in UTC. Raises ValueError."""
     time = datetime.fromisoformat(text)
     return time.replace(tzinfo=UTC) if time.tzinfo is None else time
+
+
+def last_such_time(text: str, now: datetime) -> datetime:
+    """The time of an ISO 8601 text, or of one such as 14:03 the last such time, by default in UTC.
+    Raises ValueError."""
+    try:
+        if ":" not in text[:3]:
+            return utc_by_default(text.upper())
+        today = utc_by_default(f"{now:%Y-%m-%d}T{text.upper()}")
+    except ValueError:
+        such = "must be a time such as 14:03 or 2026-03-01T12:00:00Z"
+        raise ValueError(f"{text!r}: {such}") from None
+    return today + timedelta(days=(now - today) // timedelta(days=1))
 
 
 def zoned_time(value: object) -> datetime | None:

@@ -125,9 +125,9 @@ def handling(loaded: Settings) -> Handling | None:
         return None
     try:
         return _handling(name, loaded)
-    except Exception as error:  # the import of a user's module may raise anything
-        kind = "" if isinstance(error, TypeError) else f"{type(error).__name__}: "
-        raise SettingsError([f"{HANDLER} = {name!r}: {kind}{error}"]) from error
+    except BaseException as error:  # the import of a user's module may raise anything
+        text = str(error) if isinstance(error, TypeError) else error_text(error)
+        raise SettingsError([f"{HANDLER} = {name!r}: {text}"]) from error
 
 
 def _handling(name: str, loaded: Settings) -> Handling:

@@ -29,8 +29,15 @@ AROUND = timedelta(minutes=30)
 class NotificationParts(Parts):
     async def send_due(self) -> None:
         """Send the notifications that are due."""
-        parts = (self.sources, self.store, self.notifier, self.intervals)
+        parts = (self.sources, self.store, self.receivers, self.intervals)
         await flow.send_due_notifications(*parts, self.link_of)
+
+    @cached_property
+    def receivers(self) -> Mapping[str, Notifier]:
+        """The log, and the webhooks by their IDs."""
+        from shared.notifications.notifiers import LogNotifier  # noqa: PLC0415  heavy
+
+        return {"": LogNotifier(), **{each.address.address_id: each for each in self.webhooks}}
 
     @property
     def app_url(self) -> str:
@@ -53,7 +60,7 @@ class NotificationParts(Parts):
         """Writes all notifications to the log, and sends them to the webhooks, if any."""
         from shared.notifications.notifiers import LogNotifier  # noqa: PLC0415  heavy
 
-        return LogNotifier(self.webhooks, self.deployment)
+        return LogNotifier(self.webhooks)
 
     @property
     def deployment(self) -> str:
@@ -69,7 +76,7 @@ class NotificationParts(Parts):
         from shared.notifications.notifiers import Webhook  # noqa: PLC0415  heavy
 
         addresses = self._app.settings.notifications.addresses
-        return [Webhook(address, self._app.retry) for address in addresses]
+        return [Webhook(each, self._app.retry, self.deployment) for each in addresses]
 
     @cached_property
     def store(self) -> NotificationStore:

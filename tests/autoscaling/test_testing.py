@@ -1,5 +1,7 @@
 """The helper for the unit tests of a user's rules."""
 
+from typing import Any
+
 import pytest
 
 from shared.autoscaling import Limits
@@ -37,3 +39,11 @@ def test_a_metric_that_the_resource_does_not_declare_is_an_error() -> None:
         UnknownMetric, match=r"'baklog' is not one of the resource's metrics \(backlog\)"
     ):
         decision_for(resource(), {"baklog": [1]}, capacity=2)
+
+
+@pytest.mark.parametrize("value", [None, -1, float("nan"), True, "5"])
+def test_a_value_that_the_app_would_refuse_is_an_error(value: Any) -> None:
+    with pytest.raises(ValueError, match=rf"^backlog = {value!r}: must be a number of at least 0"):
+        decision_for(resource(), {"backlog": [1, value]}, capacity=2)
+    with pytest.raises(ValueError, match=rf"^capacity = {value!r}: must be a number"):
+        decision_for(resource(), {"backlog": [1]}, capacity=value)

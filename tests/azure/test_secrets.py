@@ -7,20 +7,26 @@ import base64
 import json
 import logging
 import traceback
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 from urllib.parse import quote
 
 import pytest
 from aiohttp import web
+from azure.core.settings import settings as azure_settings
+from opentelemetry import trace
+from opentelemetry.sdk.resources import Resource
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from shared import settings
 from shared.autoscaling import ServiceBusQueue, StorageQueue
 from shared.autoscaling.plans.app_service import AppServiceControl
 from shared.autoscaling.services.clients import ServiceBusReader, StorageQueueReader
 from shared.autoscaling.store.tables import TableStateStore
+from shared.azure import telemetry
 from shared.ingestion.hub.client import EventHubReader
 from shared.ingestion.model import Stream
 from shared.ingestion.store.events import EventStore
@@ -137,7 +143,7 @@ async def read_hub(loaded: settings.Settings) -> None:
 async def tell(loaded: settings.Settings) -> None:
     notifications = loaded.notifications
     retry = JitteredRetrying(2, 0.001, 0.001)
-    webhook = LogNotifier([Webhook(each, retry) for each in notifications.addresses], "app")
+    webhook = LogNotifier([Webhook(each, retry, "app") for each in notifications.addresses])
     await webhook.tell(News("1", NewsKind.SCALED, "a", NOW, "2 → 3"))
 
 
@@ -169,6 +175,34 @@ OVER_AMQP: dict[str, Attempt] = {
     ),
     "hub": read_hub,
 }
+
+
+@pytest.fixture
+def spans(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], str]]:
+    """All spans that the export got, as if traces were exported."""
+    exporter, set_ = InMemorySpanExporter(), partial(monkeypatch.setattr, trace, "_TRACER_PROVIDER")
+    monkeypatch.setattr(trace, "set_tracer_provider", set_)
+    provider = telemetry._tracer_provider([exporter], Resource.create({}), None)
+
+    def exported() -> str:
+        provider.force_flush()
+        return "".join(each.to_json() for each in exporter.get_finished_spans())
+
+    yield exported
+    azure_settings.tracing_implementation.unset_value()
+    provider.shutdown()
+
+
+@pytest.mark.parametrize("access", [BY_KEY, BY_SIGNATURE], ids=["key", "signature"])
+async def test_no_span_of_a_call_to_azure_reveals_a_planted_secret(
+    refusing: Refusing, access: str, spans: Callable[[], str]
+) -> None:
+    given = loaded(refusing.port, access)
+    await asyncio.gather(*(_failure(attempt, given) for attempt in ATTEMPTS.values()))
+    texts = spans()
+    assert "HttpResponseError" in texts
+    for secret in FORMS:
+        assert secret not in texts
 
 
 @pytest.mark.parametrize("access", [BY_KEY, BY_SIGNATURE], ids=["key", "signature"])

@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import json
 import uuid
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 
 from backtest.arena import as_schedule
 from backtest.outcome import course
+from backtest.what_if import parsed
 from local.azurite import Azurite
 from shared.autoscaling.deciding.decide import EntryKind, LogEntry
 from shared.autoscaling.store.tables import TableStateStore
@@ -92,10 +93,18 @@ def test_without_settings_the_file_that_may_have_them_is_named(
     assert "name a file with --settings FILE" in " ".join(err.split())
 
 
+def test_a_time_of_day_is_the_last_such_time() -> None:
+    ago = timedelta(minutes=3)
+    for moment in (datetime.now(UTC) - ago, datetime.now(UTC) + ago):
+        options = parsed(["--since", f"{moment:%H:%M}"])
+        last = moment if moment < datetime.now(UTC) else moment - timedelta(days=1)
+        assert abs(options.since - last) < ago
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("--since", "noon"), "'noon' must be a time such as 2026-03-01T12:00:00Z"),
+        (("--since", "noon"), "'noon': must be a time such as 14:03 or 2026-03-01T12:00:00Z"),
         (("--since", "2026-03-02", "--until", "2026-03-01"), "must be later than --since"),
         (("--since", "2027-01-01"), "found 0 recorded backlogs"),
         (("--since", "2026-03-01", "--rules", "tuple.py"), "returned (2, 'x') instead of a"),

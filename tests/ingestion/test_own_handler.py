@@ -328,6 +328,17 @@ def test_a_handler_that_cannot_be_used_stops_the_app_at_start(
     assert message in problem
 
 
+def test_a_module_that_ends_the_process_is_named_with_its_setting(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "leaving_events.py").write_text("raise SystemExit('no database')")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(SettingsError) as refused:
+        _ = Parts({**ENVIRON, "IngestionHandler": "leaving_events:handler"}).settings
+    told = "IngestionHandler = 'leaving_events:handler': SystemExit: no database"
+    assert told in refused.value.problems
+
+
 def test_a_handler_without_tables_needs_no_database(monkeypatch: pytest.MonkeyPatch) -> None:
     for key, value in {**ENVIRON, "IngestionHandler": f"{HERE}:SOUND"}.items():
         monkeypatch.setenv(key, value)

@@ -254,7 +254,9 @@ async def notified(observed: Observed) -> list[News]:
         return observed
 
     inbox, records = Inbox(), MemoryNotificationStore(lambda: NOW)
-    await flow.send_due_notifications({"world": source}, records, inbox, NotificationIntervals())
+    await flow.send_due_notifications(
+        {"world": source}, records, {"": inbox}, NotificationIntervals()
+    )
     return inbox.received
 
 

@@ -72,11 +72,39 @@ class World:
         self.now += minutes * MINUTE
         before = len(self.recipient.received)
         sources = {"world": self.source}
-        await flow.send_due_notifications(sources, self.records, self.recipient, INTERVALS)
+        await flow.send_due_notifications(sources, self.records, {"": self.recipient}, INTERVALS)
         return self.recipient.received[before:]
 
     def happen(self, news_id: str, kind: NewsKind = NewsKind.SCALED, subject: str = "a") -> None:
         self.happened.append(News(news_id, kind, subject, self.now, f"{subject} {news_id}"))
+
+
+async def test_each_receiver_gets_each_notification_once_even_if_another_one_fails() -> None:
+    world, pager = World(), Recipient()
+    receivers = {"": world.recipient, "pager": pager}
+
+    async def minute() -> None:
+        world.now += MINUTE
+        sources = {"world": world.source}
+        await flow.send_due_notifications(sources, world.records, receivers, INTERVALS)
+
+    world.happen("1")
+    world.lasting = [STALE]
+    pager.unreachable = True
+    await minute()
+    assert [news.headline for news in world.recipient.received] == ["a 1", "no sample"]
+    pager.unreachable = False
+    await minute()
+    await minute()
+    assert [news.headline for news in pager.received] == ["a 1", "no sample"]
+    assert len(world.recipient.received) == 2
+    world.lasting, pager.unreachable = [], True
+    world.now += INTERVALS.quiet
+    await minute()
+    pager.unreachable = False
+    await minute()
+    assert [len(each.received) for each in (world.recipient, pager)] == [3, 3]
+    assert pager.received[-1].kind == f"{NewsKind.SOURCE_STALE}.over"
 
 
 async def test_events_within_the_quiet_interval_are_reported_together_after_it() -> None:
@@ -177,7 +205,9 @@ async def test_a_cause_does_not_end_while_many_resources_cannot_be_read(
 
     world.now += 30 * MINUTE
     sources = {"world": source}
-    sent = await flow.send_due_notifications(sources, world.records, world.recipient, INTERVALS)
+    sent = await flow.send_due_notifications(
+        sources, world.records, {"": world.recipient}, INTERVALS
+    )
     assert sent == ends
 
 
@@ -208,7 +238,9 @@ async def test_a_source_that_fails_ends_no_condition_and_hides_no_other_source()
         return Observed([News("x", NewsKind.POISON, "b", now, "poison")])
 
     sources = {"world": world.source, "other": other}
-    sent = await flow.send_due_notifications(sources, world.records, world.recipient, INTERVALS)
+    sent = await flow.send_due_notifications(
+        sources, world.records, {"": world.recipient}, INTERVALS
+    )
     assert sent == 1
     assert [news.kind for news in world.recipient.received] == ["source.stale", "message.poison"]
 
@@ -244,7 +276,7 @@ async def test_a_webhook_that_hangs_is_abandoned_after_the_time_limit(
     world.happen("1")
     sources = {"w": world.source}
     async with asyncio.timeout(60):
-        sent = await flow.send_due_notifications(sources, world.records, Hanging(), INTERVALS)
+        sent = await flow.send_due_notifications(sources, world.records, {"": Hanging()}, INTERVALS)
     assert sent == 0
     assert [news.news_id for news in await world.minute()] == ["1"]
 

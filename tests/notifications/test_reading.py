@@ -91,7 +91,7 @@ async def test_conditions_of_unread_subjects_last_and_those_of_other_subjects_en
     for latest in (Observed((), lasting), Observed((), (), ["plan-1"])):
         observed["latest"] = latest
         clock["now"] += 20 * MINUTE
-        await flow.send_due_notifications({"world": source}, store, recipient, INTERVALS)
+        await flow.send_due_notifications({"world": source}, store, {"": recipient}, INTERVALS)
     over = [news.subject for news in recipient.received if news.kind.endswith(".over")]
     assert over == ["plan-10/backlog"]
 
@@ -144,7 +144,7 @@ class Fleet:
         self.store.lines_read = 0
         sources = {"resources": self.source}
         await flow.send_due_notifications(
-            sources, self.records, self.recipient, NotificationIntervals()
+            sources, self.records, {"": self.recipient}, NotificationIntervals()
         )
         return self.store.lines_read
 

@@ -79,7 +79,7 @@ async def receiver() -> AsyncIterator[Receiver]:
 
 
 async def announce(url: str, seconds: float = 5) -> None:
-    hook = Webhook(Address(url), JitteredRetrying(3, 0.001, 0.001), seconds)
+    hook = Webhook(Address(url), JitteredRetrying(3, 0.001, 0.001), "", seconds)
     await LogNotifier([hook]).tell(opening_news("b", OPEN, "https://l"))
 
 
@@ -172,7 +172,7 @@ async def test_each_service_accepts_a_condition_of_several_subjects_and_its_endi
     receiver.accepts, receiver.codes = ACCEPTS[style], [429]
     key = SECRET if style == "pagerduty" else ""
     address = Address(receiver.url, style, key, {"X-Token": SECRET})
-    hooks = LogNotifier([Webhook(address, JitteredRetrying(3, 0.001, 0.001))], "blue")
+    hooks = LogNotifier([Webhook(address, JitteredRetrying(3, 0.001, 0.001), "blue")])
     long = "b" * 300
     for news in (STALE, STALE_OVER):
         await hooks.tell(replace(news, others=(long,)))
@@ -195,8 +195,8 @@ async def test_deployments_send_different_ids_and_sources_and_their_name(
     receiver: Receiver,
 ) -> None:
     for name in ("staging", "production", ""):
-        hook = Webhook(Address(receiver.url), JitteredRetrying(1, 0.001, 0.001))
-        await LogNotifier([hook], name).tell(STALE)
+        hook = Webhook(Address(receiver.url), JitteredRetrying(1, 0.001, 0.001), name)
+        await LogNotifier([hook]).tell(STALE)
     sent = [json.loads(body) for body in receiver.bodies]
     assert [event["id"] for event in sent] == ["staging/1", "production/1", "1"]
     assert sent[0]["source"] == "//staging/api/resources"
@@ -211,11 +211,11 @@ async def test_one_address_that_fails_does_not_keep_the_others_from_being_told(
     broken, good = (Address(f"http://127.0.0.1:9/{SECRET}"), Address(receiver.url))
     errors = replace(good, severity=Severity.ERROR)
     hooks = [Webhook(address, retry) for address in (broken, good, errors)]
-    await LogNotifier(hooks, "").tell(replace(STALE, severity=Severity.WARNING))
+    await LogNotifier(hooks).tell(replace(STALE, severity=Severity.WARNING))
     assert len(receiver.bodies) == 1
     assert "[notification_failed] a: webhook at 127.0.0.1: ClientConnectorError" in caplog.text
     with pytest.raises(NotSent, match="ClientConnectorError"):
-        await LogNotifier(hooks[:1], "").tell(STALE)
+        await LogNotifier(hooks[:1]).tell(STALE)
     assert SECRET not in caplog.text
 
 
@@ -254,7 +254,7 @@ async def test_a_notification_carries_the_link_to_the_hour_around_it(
     for address in ({"AppUrl": "https://app.example"}, {"WEBSITE_HOSTNAME": "app.example"}, {}):
         async with App({**SINGLE, **storage, **address}) as app:
             inbox, records = Recipient(), MemoryNotificationStore(lambda: NOW)
-            told = (records, inbox, NotificationIntervals(), app.notifications.link_of)
+            told = (records, {"": inbox}, NotificationIntervals(), app.notifications.link_of)
             await flow.send_due_notifications({"world": happened(news)}, *told)
             query = link.format(SINGLE["ResourceToScale"])
             expected = f"https://app.example/api/dashboard{query}" if address else ""
@@ -268,6 +268,25 @@ def happened(news: News) -> Source:
     return source
 
 
+async def test_each_webhook_and_the_log_have_a_record_of_their_own() -> None:
+    addresses = [
+        {"style": "json", "url": f"https://b/{SECRET}", "kinds": kinds, "severity": severity}
+        for kinds, severity in (
+            (["scaled"], "info"),
+            (["scaled"], "error"),
+            (["at.maximum"], "info"),
+        )
+    ]
+    storage = {"AzureWebJobsStorage": "UseDevelopmentStorage=true"}
+    given = {**SINGLE, **storage, "Webhooks": json.dumps(addresses)}
+    async with App(given) as app, App(given) as restarted:
+        receivers = app.notifications.receivers
+        assert len(receivers) == 4
+        assert isinstance(receivers[""], LogNotifier)
+        assert SECRET not in "".join(receivers)
+        assert receivers.keys() == restarted.notifications.receivers.keys()
+
+
 def test_notify_sends_a_test_and_its_ending_to_each_address_and_names_what_failed(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -278,7 +297,7 @@ def test_notify_sends_a_test_and_its_ending_to_each_address_and_names_what_faile
             raise NotSent("webhook at b answered 404")
         told.append((webhook.address.style, news.kind))
 
-    monkeypatch.setattr(Webhook, "tell", tell)
+    monkeypatch.setattr(Webhook, "post", tell)
     for name, value in {**SINGLE, "AzureWebJobsStorage": "UseDevelopmentStorage=true"}.items():
         monkeypatch.setenv(name, value)
     assert main(["notify", "--test"]) == 2

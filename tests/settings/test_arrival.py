@@ -46,7 +46,7 @@ from shared.ingestion.ownership.load_balancing import BalancingTimes
 from shared.ingestion.store.sql_engine import Sql
 from shared.ingestion.store.tables import EVENTS, TABLE_NAMES, TableRows
 from shared.messaging.link import ServiceBusLink
-from shared.notifications.notifiers import LogNotifier, Webhook
+from shared.notifications.notifiers import Webhook
 from shared.settings import SETTINGS
 from shared.settings.amqp_transport import WEBSOCKETS, AmqpTransport
 from shared.storage.tables import Table
@@ -385,7 +385,7 @@ ROWS = {
     "DeploymentName": Row(
         "blue",
         "blue",
-        made(LogNotifier, "notifications.notifier", "deployment"),
+        made(Webhook, "notifications.notifier", "deployment"),
         {"WebhookUrl": HOOK},
     ),
     "NotificationQuietMinutes": Row("77", MINUTES_77, "notifications.intervals.quiet"),
@@ -660,8 +660,8 @@ CALLS = {
         "nightly_trends",
         "shared.wiring.nightly.demand_nightly",
         "datasets",
-        "sales,orders",
-        ("sales", "orders"),
+        "sales",
+        ("sales",),
     ),
 }
 """By the name of the setting."""

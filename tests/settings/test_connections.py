@@ -16,6 +16,7 @@ from shared import settings
 from shared.azure.credentials import Login, chain_of
 from shared.settings import SETTINGS, SettingsError
 from shared.settings.connections import (
+    AZURITE_KEY,
     EventHubConnection,
     Identity,
     StorageConnection,
@@ -29,6 +30,7 @@ USER_ASSIGNED = (
     "userAssignedIdentities/scaler"
 )
 KEY = "SharedAccessKeyName=n;SharedAccessKey=hunter2"
+CUT_OFF = AZURITE_KEY.removesuffix("==")
 REFERENCES = (
     "@Microsoft.KeyVault(SecretUri=https://vault.vault.azure.net/secrets/key/)",
     "@microsoft.keyvault(VaultName=vault;SecretName=a-name-of-more-than-32-characters)",
@@ -157,6 +159,8 @@ def test_a_namespace_that_the_host_does_not_accept_is_refused_by_name(
         ({"__queueServiceUri": "https://shop.blob.core.windows.net"}, "One__queueServiceUri: must"),
         ({"__queueServiceUrl": "https://shop.queue.core.windows.net"}, "One__queueserviceurl: mus"),
         ({"": "DefaultEndpointsProtocol=https;AccountName=shop"}, "One: has no AccountKey."),
+        ({"": f"AccountName=shop;AccountKey={CUT_OFF}"}, "One: its AccountKey is incomplete. Copy"),
+        ({"": "AccountName=shop;AccountKey=c2Vj…cmV0"}, "One: its AccountKey is incomplete. Copy"),
         ({"": "UseDevelopmentStorage=false"}, "One: must be a storage connection string"),
         (
             {"": "UseDevelopmentStorage=true;DevelopmentStorageProxyUri=azurite"},
@@ -170,6 +174,7 @@ def test_a_storage_account_that_the_host_does_not_accept_is_refused_by_name(
 ) -> None:
     (told,) = problems_of({f"One{name}": value for name, value in environ.items()}, "storage")
     assert problem in told
+    assert CUT_OFF not in told
 
 
 async def test_the_emulator_may_run_on_another_host_as_under_docker_compose() -> None:

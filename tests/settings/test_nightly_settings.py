@@ -27,6 +27,14 @@ def parse(**changes: str) -> tuple[settings.Settings, list[str]]:
     return settings.parse(changes)
 
 
+TWO_SETS = {
+    "TrendsSubmitter": "local",
+    "TrendsDataSets": "one, two",
+    "TrendsInput": "{dataset}",
+    "TrendsOutput": "{dataset}",
+}
+
+
 @pytest.mark.parametrize(
     ("environ", "complaint"),
     [
@@ -39,6 +47,7 @@ def parse(**changes: str) -> tuple[settings.Settings, list[str]]:
             "must contain 'file'",
         ),
         ({**LIVY, "TrendsRequest": "{"}, "TrendsRequest: must be JSON"),
+        ({**LIVY, "TrendsRequest": "[" * 100_000}, "TrendsRequest: must be JSON"),
         ({**LIVY, "TrendsRequest": "[1]"}, "must be a JSON object"),
         ({"TrendsArguments": "--event 'open"}, "TrendsArguments"),
         ({"TrendsDataSets": "a b"}, "names of blob containers"),
@@ -48,6 +57,11 @@ def parse(**changes: str) -> tuple[settings.Settings, list[str]]:
             {"TrendsSubmitter": "local", "TrendsDataSets": "one, two", "TrendsInput": "x"},
             "must contain {dataset}",
         ),
+        (
+            {**TWO_SETS, "TrendsArguments": "--event A --tables https://a.table.core.windows.net"},
+            "TrendsArguments: must not contain --tables, because TrendsDataSets names several",
+        ),
+        ({**TWO_SETS, "TrendsArguments": "--tables=Storage"}, "must not contain --tables"),
     ],
 )
 def test_a_problem_names_its_setting_and_its_bound(environ: dict[str, str], complaint: str) -> None:

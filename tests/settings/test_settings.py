@@ -351,6 +351,7 @@ def test_a_value_that_cannot_be_parsed_is_replaced_by_its_default_in_comparisons
             "WebhookStyle = 'pagerduty': needs a key, so use Webhooks instead",
         ),
         ({"Webhooks": "hunter2"}, "Webhooks: must be a JSON list of objects, such as"),
+        ({"Webhooks": "[" * 100_000}, "Webhooks: must be a JSON list of objects, such as"),
         ({"Webhooks": '[{"url": "https://a"}, {"url": "hunter2"}]'}, "Webhooks: address 2: url"),
         (
             {"Webhooks": '[{"hunter2": 1, "url": "https://a"}]'},

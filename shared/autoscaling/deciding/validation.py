@@ -12,16 +12,7 @@ from itertools import chain
 from typing import Any
 
 from shared.autoscaling.deciding.samples import observe
-from shared.autoscaling.declaring import (
-    Cooldown,
-    Goal,
-    Guards,
-    Limits,
-    ManualChange,
-    Mode,
-    RateLimit,
-    Throughput,
-)
+from shared.autoscaling.declaring import Limits
 from shared.autoscaling.policies.checks import no_policy
 from shared.autoscaling.policies.schedule import Profile
 from shared.autoscaling.policy import (
@@ -35,7 +26,7 @@ from shared.autoscaling.policy import (
     named_metrics,
     unknown_metric,
 )
-from shared.autoscaling.sources import RESERVED, Source, plan_problems
+from shared.autoscaling.sources import RESERVED, Source
 from shared.autoscaling.state import ScalingState
 from shared.values.bounds import Bounds, Check, flag_problem, problems_of
 from shared.values.calls import answers, error_text
@@ -50,14 +41,6 @@ from shared.values.text import METRIC_NAME, quoted
 
 CHECK_SECONDS_MAX = 3.0
 """The policies of all resources together are checked within this time."""
-
-KINDS = {
-    "limits": Limits,
-    "cooldown": Cooldown,
-    "guards": Guards,
-    "goal": Goal,
-    "throughput": Throughput,
-}
 
 
 def problems(resources: object, seconds: float = CHECK_SECONDS_MAX) -> list[str]:
@@ -160,54 +143,30 @@ def _declared_twice(resources: Sequence[Resource]) -> list[str]:
 
 def _checked(resource: Resource) -> Iterator[str]:
     """The problems of one resource. Python does not enforce the declared types, so a check may
-    raise an exception, which is then a problem, too."""
-    if wrong_classes := list(_wrong_classes(resource)):
-        yield from wrong_classes
-        return
-    checks = (_bounds, _target, _limits, _modes, _counted_metrics, _planning_step)
-    for check in (*checks, _metrics, _guards, _policy):
-        yield from _found(check, resource, check.__name__[1:])
+    raise an exception, which is a problem, too, unless an earlier one explains it."""
+    yield from (found := problems_of(resource))
+    for check in (_limits, _counted_metrics, _planning_step, _metrics, _guards, _policy):
+        more = _found(check, resource, None if found else check.__name__[1:])
+        yield from more
+        found += more
 
 
-def _found(check: Callable[[Any], Iterator[str]], value: object, place: str) -> list[str]:
-    """The problems that a check finds. It may run code of the rule author, which may fail."""
+def _found(check: Callable[[Any], Iterator[str]], value: object, place: str | None) -> list[str]:
+    """The problems that a check finds. It may run code of the rule author, which may fail. That is
+    not told without a place, or after problems that explain it."""
     found = list[str]()
     try:
         found.extend(check(value))
     except BaseException as error:
-        found.append(f"{place}: cannot be checked: {error_text(error)}")
+        failed = f"{place}: cannot be checked: {error_text(error)}"
+        found += [] if found or place is None else [failed]
     return found
-
-
-def _wrong_classes(resource: Resource) -> Iterator[str]:
-    """A problem for each field whose value has the wrong class. Such a value is most often
-    a tuple."""
-    for field, kind in KINDS.items():
-        value = getattr(resource, field)
-        if not isinstance(value, kind):
-            yield f"{field} = {quoted(value)}: must be {kind.__name__}(…)"
-
-
-def _bounds(resource: Resource) -> Iterator[str]:
-    yield from problems_of(resource)
-    for field in KINDS:
-        yield from problems_of(getattr(resource, field), f"{field}.")
-
-
-def _target(resource: Resource) -> Iterator[str]:
-    yield from plan_problems("target", resource.target)
 
 
 def _limits(resource: Resource) -> Iterator[str]:
     low, high = resource.limits.minimum, resource.limits.maximum
     if type(low) is type(high) is int and high < low:
         yield f"limits.maximum = {high}: must be at least limits.minimum = {low}"
-
-
-def _modes(resource: Resource) -> Iterator[str]:
-    for key, kind in (("mode", Mode), ("on_manual_change", ManualChange)):
-        if not isinstance(getattr(resource, key), kind):
-            yield f"{key} = {getattr(resource, key)!r}: must be a {kind.__name__}"
 
 
 def _planning_step(resource: Resource) -> Iterator[str]:
@@ -295,13 +254,16 @@ def _guards(resource: Resource) -> Iterator[str]:
     guards = resource.guards
     named = {f"guards.missing_by_metric[{n!r}]": m for n, m in guards.missing_by_metric.items()}
     for key, missing in {"guards.missing": guards.missing, **named}.items():
-        yield from problems_of(missing, f"{key}.")
         yield from _then(f"{key}.then", missing.then, resource.limits)
     for name in guards.missing_by_metric:
         yield from _undeclared(resource, "guards.missing_by_metric: metric", name)
     yield from _undeclared(resource, "guards.breaker_metric", guards.breaker_metric)
     for position, limit in enumerate(guards.rate_limits):
-        yield from _rate_limit(f"guards.rate_limits[{position}].", limit, resource)
+        place = f"guards.rate_limits[{position}]."
+        if must := Bounds(1, resource.kept_history_seconds).problem(limit.period_seconds):
+            yield f"{place}period_seconds = {quoted(limit.period_seconds)}: {must}"
+        if (limit.instances is None) is (limit.percent is None):
+            yield f"{place}instances, percent: exactly one of the two must be set"
 
 
 def _then(key: str, then: object, limits: Limits) -> Iterator[str]:
@@ -312,14 +274,6 @@ def _then(key: str, then: object, limits: Limits) -> Iterator[str]:
         yield f"{key} = {then!r}: must be 'hold', 'hold_in' or a whole number"
 
 
-def _rate_limit(place: str, limit: RateLimit, resource: Resource) -> Iterator[str]:
-    yield from problems_of(limit, place)
-    if must := Bounds(1, resource.kept_history_seconds).problem(limit.period_seconds):
-        yield f"{place}period_seconds = {quoted(limit.period_seconds)}: {must}"
-    if (limit.instances is None) is (limit.percent is None):
-        yield f"{place}instances, percent: exactly one of the two must be set"
-
-
 def _policy(resource: Resource) -> Iterator[str]:
     policy = resource.policy
     if wrong := no_policy("policy", policy):
@@ -328,12 +282,12 @@ def _policy(resource: Resource) -> Iterator[str]:
     if iscoroutinefunction(policy):
         yield f"policy = {policy!r}: must be a plain function, not an async one"
         return
+    wrong_fields = [f"policy.{problem}" for problem in described(policy).problems()]
+    yield from wrong_fields
     is_valid = isinstance(resource.metrics, Mapping)
     missing = [name for name in named_metrics(policy) if is_valid and name not in resource.metrics]
     for name in missing:
         yield from _undeclared(resource, "policy.metric", name)
-    wrong_fields = [f"policy.{problem}" for problem in described(policy).problems()]
-    yield from wrong_fields
     if wrong_fields or not is_valid:
         return
     yield from _policy_bounds(resource)

@@ -16,6 +16,7 @@ from shared.autoscaling.policy import Resource
 from shared.autoscaling.ports import Permissions, StateStore
 from shared.autoscaling.sources import PlanCapacity, Services, Source
 from shared.values.calls import check
+from shared.values.concurrency import gathered
 
 AT_ONCE = 20
 """More checks would wait for each other within their time limits."""
@@ -42,13 +43,7 @@ async def check_all(
     if len(resources) >= MANY:
         told = _lists(permissions, [each.target for each in resources])
         checks.append(check(timeout_seconds, "all plans", "lists", told))
-    turns = asyncio.Semaphore(AT_ONCE)
-
-    async def in_turn(each: Awaitable[dict[str, Any]]) -> dict[str, Any]:
-        async with turns:
-            return await each
-
-    return await asyncio.gather(*map(in_turn, checks))
+    return await gathered(lambda each: each, checks, AT_ONCE)
 
 
 async def _lists(permissions: Permissions, plans: Iterable[AppServicePlan]) -> str:

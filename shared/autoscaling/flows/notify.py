@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from datetime import datetime
@@ -18,6 +17,7 @@ from shared.autoscaling.policy import Resource
 from shared.autoscaling.ports import StateStore
 from shared.autoscaling.state import Override
 from shared.notifications.ports import Observed
+from shared.values.concurrency import gathered
 from shared.values.news import News, NewsKind, Severity
 
 ENTRIES_MAX = 20_000
@@ -32,22 +32,20 @@ async def collect_news(
 ) -> Observed:
     """The events since ``since``, also of poison messages that name no declared resource, and the
     conditions at ``now``."""
-    free = asyncio.Semaphore(AT_ONCE_MAX)
     log_of = partial(store.log, limit=ENTRIES_MAX, since=since, changes_only=True)
 
     async def observed(resource: Resource) -> Observed:
-        async with free:
-            recent = list(events(await log_of(resource.name)))
-            try:
-                snapshot = replace(await store.load(resource.name), read_at=now)
-            except StateUnreadable as error:
-                unreadable = state_unreadable(resource.name, str(error))
-                return Observed(recent, [unreadable], [resource.name])
+        recent = list(events(await log_of(resource.name)))
+        try:
+            snapshot = replace(await store.load(resource.name), read_at=now)
+        except StateUnreadable as error:
+            unreadable = state_unreadable(resource.name, str(error))
+            return Observed(recent, [unreadable], [resource.name])
         if _is_quiet(effective_override(snapshot.state, now)):
             return Observed(recent, [], [resource.name])
         return Observed(recent, conditions(resource, snapshot, at_maximum_minutes))
 
-    answers = await asyncio.gather(*map(observed, resources))
+    answers = await gathered(observed, resources, AT_ONCE_MAX)
     unattributed = events(await log_of(UNATTRIBUTED))
     return Observed(
         [*[news for answer in answers for news in answer.events], *unattributed],

@@ -19,6 +19,7 @@ from shared.autoscaling.operating.presenting import (
 )
 from shared.autoscaling.policy import Resource
 from shared.autoscaling.ports import StateStore
+from shared.values.concurrency import gathered
 
 ENTRIES_MAX = 1000
 """The most entries of the decision log in one reply."""
@@ -35,17 +36,15 @@ async def read_all(
     price: float | None = None,
 ) -> list[ResourceStatus | ResourceUnreadable]:
     """The status of each resource; only the reason if its state cannot be read."""
-    free = asyncio.Semaphore(AT_ONCE_MAX)
 
     async def read(resource: Resource) -> ResourceStatus | ResourceUnreadable:
         try:
-            async with free:
-                return await read_one(resource, store, at_maximum_minutes, price)
+            return await read_one(resource, store, at_maximum_minutes, price)
         except StateUnreadable as error:
             found = state_unreadable(resource.name, str(error)).to_json()
             return {"name": resource.name, "error": str(error), "conditions": [found]}
 
-    return await asyncio.gather(*map(read, resources))
+    return await gathered(read, resources, AT_ONCE_MAX)
 
 
 async def read_one(

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 from shared.autoscaling.declaring import PLAN_CAPACITY_MAX
@@ -182,11 +183,10 @@ def facts_of(plan: Mapping[str, Any]) -> PlanFacts:
     )
 
 
-def autoscale_of(settings: object, plan_id: str) -> str:
+def autoscale_of(pages: Iterable[object], plan_id: str) -> str:
     """Which of the listed autoscale settings of a resource group scale the plan; else empty."""
-    listed = object_of(settings).get("value")
-    names = []
-    for each in map(object_of, listed if isinstance(listed, list) else ()):
+    lists, names = [object_of(page).get("value") for page in pages], []
+    for each in map(object_of, chain(*[some for some in lists if isinstance(some, list)])):
         properties = object_of(each.get("properties"))
         target = str(properties.get("targetResourceUri") or "").rstrip("/")
         if properties.get("enabled") is not False and target.lower() == plan_id.lower():

@@ -13,7 +13,6 @@ from typing import Any
 
 from azure.core.exceptions import AzureError, HttpResponseError
 from azure.core.polling import AsyncNoPolling
-from azure.core.rest import HttpRequest
 from azure.mgmt.web.aio import WebSiteManagementClient
 from azure.mgmt.web.models import AppServicePlan as ArmPlan
 
@@ -27,6 +26,7 @@ from shared.autoscaling.errors import (
 from shared.autoscaling.plan_facts import PlanReading
 from shared.autoscaling.plans.answers import autoscale_of, facts_of, object_of, refusal
 from shared.autoscaling.plans.lists import Pages, PlanLists
+from shared.azure.arm import pages
 from shared.azure.budget import ArmBudget, BudgetSpent
 from shared.azure.credentials import credential_for
 from shared.azure.refusals import Access
@@ -128,19 +128,20 @@ class AppServiceControl:
         return autoscale_of(listed, plan_id(target)), ""
 
     async def _list(self, target: AppServicePlan, group: str) -> Any:
-        """The list of a resource group, or a text that says why there is none."""
-        url = f"{group}/providers/Microsoft.Insights/autoscalesettings?api-version=2022-10-01"
-        with suppress(AzureError, TimeoutError, ValueError):
+        """The pages of the list of a resource group, or a text that says why there are none."""
+        path = f"{group}/providers/Microsoft.Insights/autoscalesettings?api-version=2022-10-01"
+        found, client = [], self._client(target)
+        with suppress(AzureError, TimeoutError, ValueError, AttributeError):
             async with asyncio.timeout(LIST_SECONDS_MAX):
-                response = await self._client(target).send_request(HttpRequest("GET", url))
-            if response.status_code == FORBIDDEN:
-                needed = "Microsoft.Insights/autoscalesettings/read"
-                return f"403: it needs {needed} on {group}"
-            response.raise_for_status()
-            listed = response.json()
+                async for response in pages(client, self._settings.arm_endpoint, path):
+                    if response.status_code == FORBIDDEN:
+                        needed = "Microsoft.Insights/autoscalesettings/read"
+                        return f"403: it needs {needed} on {group}"
+                    response.raise_for_status()
+                    found.append(response.json())
             again = time.monotonic() + LISTED_AGAIN_SECONDS
             self._listing[group] = again, self._listing[group][1]
-            return listed
+            return found
         return "no answer"
 
     def _client(self, target: AppServicePlan) -> WebSiteManagementClient:

@@ -15,7 +15,7 @@ from azure.core.rest import HttpRequest
 from shared.autoscaling.declaring import AppServicePlan
 from shared.autoscaling.errors import CapacityRefused
 from shared.autoscaling.plans.app_service import plan_access, plan_id
-from shared.azure.arm import arm_client
+from shared.azure.arm import arm_client, pages
 from shared.azure.budget import ArmBudget
 from shared.azure.refusals import Access
 from shared.values.redaction import redacting
@@ -51,6 +51,7 @@ class ArmPermissions:
     """See Permissions. Listing permissions requires a permission that scaling does not need."""
 
     def __init__(self, endpoint: str, budget: ArmBudget | None = None) -> None:
+        self._endpoint = endpoint
         self._client = arm_client(endpoint, AsyncRetryPolicy(), budget=budget)
 
     async def lacking(self, target: AppServicePlan) -> Sequence[str]:
@@ -71,25 +72,18 @@ class ArmPermissions:
         return bool(response.status_code != FORBIDDEN)
 
     async def _granted(self, scope: str, access: Access) -> list[Permission]:
-        url: str | None = (
-            f"{scope}/providers/Microsoft.Authorization/permissions?api-version={API_VERSION}"
-        )
+        path = f"{scope}/providers/Microsoft.Authorization/permissions?api-version={API_VERSION}"
         granted: list[Permission] = []
-        while url:
-            request = HttpRequest("GET", self._client.format_url(url))
-            with access.explained():
-                response = await self._client.send_request(request)
-            if response.status_code == FORBIDDEN:
-                raise CapacityRefused(
-                    f"the permissions on {access.place} cannot be listed: either the identity has "
-                    "no role on it, or its role lacks Microsoft.Authorization/permissions/read "
-                    "(which scaling does not need)"
-                )
-            with access.explained():
+        with access.explained():
+            async for response in pages(self._client, self._endpoint, path):
+                if response.status_code == FORBIDDEN:
+                    raise CapacityRefused(
+                        f"the permissions on {access.place} cannot be listed: either the identity "
+                        "has no role on it, or its role lacks "
+                        "Microsoft.Authorization/permissions/read (which scaling does not need)"
+                    )
                 response.raise_for_status()
-            page = response.json()
-            granted += page["value"]
-            url = page.get("nextLink")
+                granted += response.json()["value"]
         return granted
 
     async def close(self) -> None:

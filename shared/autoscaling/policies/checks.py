@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any
 
 from shared.autoscaling.policy import described
@@ -13,19 +13,6 @@ from shared.values.text import quoted
 def tenfold(value: float) -> tuple[float, float]:
     """The range in which a positive parameter is tuned: from a tenth to ten times its value."""
     return value / 10, value * 10
-
-
-def each_of(name: str, values: Iterable[Any], kind: type) -> list[str]:
-    """The problems of objects of one class. Each begins with the index of the object."""
-    if not isinstance(values, tuple | list):
-        return [f"{name} = {quoted(values)}: must be a tuple; one of a single element is (x,)"]
-    problems = []
-    for position, value in enumerate(values):
-        if isinstance(value, kind):
-            problems += [f"{name}[{position}].{problem}" for problem in value.problems()]  # type: ignore[attr-defined]
-        else:
-            problems.append(f"{name}[{position}] = {quoted(value)}: must be a {kind.__name__}")
-    return problems
 
 
 def no_policy(name: str, value: object) -> list[str]:

@@ -11,7 +11,7 @@ from typing import Any
 from zoneinfo import ZoneInfo
 
 from shared.autoscaling.declaring import Limits
-from shared.autoscaling.policies.checks import each_of, member
+from shared.autoscaling.policies.checks import member
 from shared.autoscaling.policies.combine import passed_on
 from shared.autoscaling.policy import Composite, Observation, PolicyFunction, Recommendation, ask
 from shared.values.bounds import AtLeastOne, Name, problems_of
@@ -67,9 +67,7 @@ class ScheduleEntry:
 
     def problems(self) -> list[str]:
         """The invalid parameters, each with its value and bound."""
-        if not isinstance(self.profile, Profile):
-            return [f"profile = {self.profile!r}: must be a Profile"]
-        problems = [f"profile {self.profile.name!r}: {p}" for p in self.profile.problems()]
+        problems = problems_of(self)
         if not isinstance(self.weekdays, tuple | list):
             problems.append(f"weekdays = {self.weekdays!r}: must be a tuple such as ('Mon',)")
         else:
@@ -134,13 +132,8 @@ class Schedule(Composite):
 
     def problems(self) -> list[str]:
         """The problems of all entries and profiles. Each begins with the place of its source."""
-        problems = each_of("rules", self.rules, ScheduleEntry)
-        if isinstance(self.default, Profile):
-            problems += [f"default: {problem}" for problem in self.default.problems()]
-        else:
-            problems.append(f"default = {self.default!r}: must be a Profile")
-        problems += [] if self.policy is None else member("policy", self.policy)
-        return problems + _zone_problems(self.time_zone)
+        problems = [] if self.policy is None else member("policy", self.policy)
+        return problems_of(self) + problems + _zone_problems(self.time_zone)
 
     def active(self, now: datetime) -> Profile:
         """The profile that is active at ``now``."""

@@ -11,7 +11,6 @@ from datetime import timedelta
 from types import MappingProxyType
 from typing import Annotated, Literal
 
-from shared.autoscaling.policies.checks import each_of
 from shared.autoscaling.policies.recommendations import HOLDING, covered_seconds, instances_text
 from shared.autoscaling.policy import Observation, OfMetric, Policy, Recommendation
 from shared.values.bounds import (
@@ -196,10 +195,6 @@ class MetricRule:
     window_seconds: Positive = 600
     per_instance: Flag = False
 
-    def problems(self) -> list[str]:
-        """The invalid parameters, each with its value and bound."""
-        return problems_of(self)
-
     def value(self, seen: Observation) -> float | None:
         """The aggregate; None if the window of the rule has no samples."""
         start = seen.now - timedelta(seconds=self.window_seconds)
@@ -261,7 +256,7 @@ class MetricRules(Policy):
     def problems(self) -> list[str]:
         """The problems of all rules. Each begins with the index of the rule."""
         none = [] if self.rules else ["rules: at least one MetricRule is required"]
-        return none + each_of("rules", self.rules, MetricRule)
+        return none + problems_of(self)
 
     def __call__(self, seen: Observation) -> Recommendation:
         values = [rule.value(seen) for rule in self.rules]

@@ -26,7 +26,6 @@ from shared.storage.table_requests import Row, RowOperation, put_operation
 from shared.values.row_values import (
     TEXT_LENGTH_MAX,
     UNIX_START,
-    joined,
     json_text,
     microseconds,
     pieces,
@@ -34,6 +33,7 @@ from shared.values.row_values import (
     property_text,
     utc,
     value_of,
+    whole_text,
 )
 
 LOG_PREFIX = "decision|"
@@ -241,7 +241,7 @@ def last_of(rows: Sequence[Any]) -> tuple[LogEntry | None, PackedPlace, tuple[st
     if row is None:
         return None, PackedPlace(), ()
     try:
-        content = json.loads(joined("entry", row))
+        content = json.loads(whole_text("entry", row))
         entry = _log_entry({**content, "PartitionKey": row["PartitionKey"]})
         return entry, value_of(PackedPlace, row, ("quarter", "number")), ()
     except Exception as error:  # as above
@@ -276,11 +276,11 @@ def _time_of_key(row: Any) -> datetime:
 
 
 def _log_entry(row: Mapping[str, Any]) -> LogEntry:
-    samples = json.loads(joined("samples", row) or "[]")
+    samples = json.loads(whole_text("samples", row) or "[]")
     given = {
         "resource_name": row["PartitionKey"],
         "samples": {name: samples_of(pairs) for name, pairs in samples},
-        "body": joined("body", row),
+        "body": whole_text("body", row),
     }
     return value_of(LogEntry, row, ("applies", "limited_by", "candidates", "evidence"), **given)
 

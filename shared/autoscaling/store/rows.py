@@ -49,13 +49,13 @@ from shared.values.row_values import (
     MICROSECOND,
     UNIX_START,
     checked,
-    joined,
     json_text,
     microseconds,
     pieces,
     properties,
     utc,
     value_of,
+    whole_text,
 )
 from shared.values.text import one_line, quoted
 
@@ -129,7 +129,7 @@ def state_row(resource_name: str, key: str, value: RowValue) -> Row:
 
 
 def _history(row: Mapping[str, Any]) -> Window:
-    return Window(samples_of(json.loads(joined("samples", row))))
+    return Window(samples_of(json.loads(whole_text("samples", row))))
 
 
 def sample_pairs(samples: Samples) -> list[list[Any]]:
@@ -222,7 +222,7 @@ def _whole_or_none(value: object) -> int | None:
 def profile_of(row: Mapping[str, Any]) -> WeekProfile:
     """The profile that the nightly job wrote, or the reason why there is none. Raises an exception
     if the row cannot be read."""
-    loads = [] if row.get("absent") else json.loads(joined("items_per_minute", row))
+    loads = [] if row.get("absent") else json.loads(whole_text("items_per_minute", row))
     profile = value_of(WeekProfile, row, items_per_minute=tuple(map(_load_or_none, loads)))
     ZoneInfo(profile.time_zone)
     hours, weeks = len(loads), len(profile.weeks)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
@@ -11,6 +10,7 @@ from shared.ingestion.errors import NO_LETTER, NotFound
 from shared.ingestion.model import DeadLetter, Event, FailureKind, Span, Stream, in_one_case
 from shared.ingestion.ports import HubReader
 from shared.ingestion.store.events import EventStore, StoredDeadLetter
+from shared.values.concurrency import gathered
 
 PAGE = 100
 STREAMS_AT_ONCE = 8
@@ -59,14 +59,12 @@ async def find(
 
 async def newest(store: EventStore, limit: int) -> Sequence[StoredDeadLetter]:
     """The most recently failed dead letters of all streams, with the beginnings of their bodies."""
-    free = asyncio.Semaphore(STREAMS_AT_ONCE)
 
     async def of(stream: Stream) -> Sequence[StoredDeadLetter]:
-        async with free:
-            letters = await store.newest_dead_letters(stream, limit)
+        letters = await store.newest_dead_letters(stream, limit)
         return [_beginning(stored) for stored in letters]
 
-    pages = await asyncio.gather(*(of(stream) for stream in await store.streams()))
+    pages = await gathered(of, await store.streams(), STREAMS_AT_ONCE)
     letters = [stored for page in pages for stored in page]
     return sorted(letters, key=lambda stored: stored.letter.failed_at, reverse=True)[:limit]
 

@@ -14,8 +14,8 @@ from azure.eventhub.amqp import AmqpMessageBodyType
 
 from shared.ingestion.hub.amqp_values import AmqpText, AmqpTime, Undecoded
 from shared.ingestion.model import Event
+from shared.values.row_values import UNIX_START
 
-EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 READABLE_BYTES_MAX = 16_000
 """The most bytes of the readable form of a body that is not bytes."""
 
@@ -94,7 +94,7 @@ def _scalar(value: Any) -> Any:
         return str(value)
     if isinstance(value, AmqpTime):
         try:
-            value = EPOCH + timedelta(milliseconds=value)
+            value = UNIX_START + timedelta(milliseconds=value)
         except OverflowError:
             return int(value)
     if isinstance(value, datetime):

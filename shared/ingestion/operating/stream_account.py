@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -10,6 +9,7 @@ from datetime import datetime
 from shared.ingestion.errors import RowUnreadable
 from shared.ingestion.model import Checkpoint, Gap, Stream
 from shared.ingestion.store.events import EventStore
+from shared.values.concurrency import gathered
 
 PAGE_GAPS = 1000
 STREAMS_AT_ONCE = 8
@@ -60,13 +60,11 @@ async def checkpoint_of(accounts: EventStore, stream: Stream) -> Checkpoint | No
 async def set_aside(accounts: EventStore) -> list[tuple[Stream, int]]:
     """The streams with events that were set aside, and their numbers. A checkpoint that cannot be
     read is left out."""
-    free = asyncio.Semaphore(STREAMS_AT_ONCE)
 
     async def of(stream: Stream) -> int:
-        async with free:
-            checkpoint = await checkpoint_of(accounts, stream)
+        checkpoint = await checkpoint_of(accounts, stream)
         return checkpoint.set_aside if checkpoint else 0
 
     streams = await accounts.streams()
-    counts = await asyncio.gather(*(of(stream) for stream in streams))
+    counts = await gathered(of, streams, STREAMS_AT_ONCE)
     return [each for each in zip(streams, counts, strict=True) if each[1]]

@@ -14,8 +14,8 @@ from datetime import datetime
 from typing import Any
 
 from shared.sampling.blob_paths import hour_of
-from shared.trends.datasets.periods import EPOCH, TIME_MAX
 from shared.trends.datasets.processing import UnreadableMessage
+from shared.values.row_values import FAR_AHEAD, UNIX_START
 from shared.values.text import of_queue, quoted, zoned_time
 
 BLOB_CREATED = "Microsoft.Storage.BlobCreated"
@@ -40,10 +40,10 @@ class BlobArrived:
             raise UnreadableMessage(
                 f"event: the path {path} holds an invalid date ({error})"
             ) from error
-        if not EPOCH <= observed_at <= TIME_MAX:
+        if not UNIX_START <= observed_at <= FAR_AHEAD:
             raise UnreadableMessage(
                 f"event: the path {quoted(self.path)} holds the date {observed_at:%Y-%m-%d}, which "
-                f"is not from {EPOCH:%Y} to {TIME_MAX:%Y}"
+                f"is not from {UNIX_START:%Y} to {FAR_AHEAD:%Y}"
             )
         return observed_at
 

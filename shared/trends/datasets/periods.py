@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
+
+from shared.values.row_values import UNIX_START
 
 DAY = timedelta(days=1)
-EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-TIME_MAX = datetime(2999, 12, 31, tzinfo=UTC)
-"""Calculations with periods work for all times from EPOCH to this time."""
 
 CLOCKS_APART_MAX = timedelta(minutes=1)
 """The largest difference between the clock of a sender and the clock of Service Bus."""
@@ -55,7 +54,7 @@ class Period:
 
     def start(self, time: datetime) -> datetime:
         """When the period that contains the time began."""
-        return EPOCH + (time - EPOCH) // self.length * self.length
+        return UNIX_START + (time - UNIX_START) // self.length * self.length
 
     def next_round(self, start: datetime, now: datetime) -> tuple[int, datetime]:
         """The number and the time of the round that processes data which have arrived by now for

@@ -75,6 +75,7 @@ NO_GROUP = AppServicePlan(plan().subscription_id, "", "p")
 IN_BUSINESS = {"policy": Schedule((), Profile("rest", 1, 2)), "limits": Limits(3, 5)}
 ALL = ServiceBusQueue("q", count="all")  # type: ignore[arg-type]
 STREAMED = monitoring(WEB_APP, "m", streamed=True, namespace="n")
+A_LIMIT = RateLimit("out", 60, 1)
 NO_STEP = Threshold("backlog", 100, 10, step_in=0)
 DECLARED = "must be one of the resource's metrics (backlog)"
 
@@ -86,7 +87,7 @@ DECLARED = "must be one of the resource's metrics (backlog)"
         ({"name": "!poison"}, "must match"),
         ({"name": "plan-1 "}, "name = 'plan-1 ': must match"),
         ({"name": 5}, "name = 5: must match"),
-        ({"target": "plan-1"}, "target = 'plan-1': must be an AppServicePlan(subscription_id, "),
+        ({"target": "plan-1"}, "target = 'plan-1': must be AppServicePlan(subscription_id, "),
         ({"target": AppServicePlan("x", "g", "p")}, "subscription_id = 'x': must be a UUID, not"),
         ({"target": NO_GROUP}, "target.resource_group = '': must be a name"),
         ({"limits": Limits(0, 5)}, "limits.minimum = 0: must be a whole number of at least 1"),
@@ -98,7 +99,7 @@ DECLARED = "must be one of the resource's metrics (backlog)"
         ({"cooldown": 600}, "cooldown = 600: must be Cooldown(…)"),
         ({"window_seconds": 0}, "window_seconds = 0: must be 1 to 14400"),
         ({"window_seconds": "600"}, "window_seconds = '600': must be a number"),
-        ({"mode": "pause"}, "mode = 'pause': must be a Mode"),
+        ({"mode": "pause"}, "mode = 'pause': must be Mode.ACTIVE or Mode.DRY_RUN or"),
         ({"metrics": {}}, "metrics = {}: must be a dict of at least one source"),
         ({"metrics": None}, "metrics = None: must be a dict of at least one source"),
         ({"goal": Goal(late_penalty=-1)}, "goal.late_penalty = -1: must be 0 to 1e+06"),
@@ -161,12 +162,46 @@ DECLARED = "must be one of the resource's metrics (backlog)"
         ({"policy": Threshold("other", 100, 10)}, f"policy.metric = 'other': {DECLARED}"),
         ({"policy": Threshold("backlog", 10, 100)}, "policy.lower = 100: must be below upper = 10"),
         *[
-            ({"policy": policy}, "must be a tuple; one of a single element is (x,)")
+            ({"policy": policy}, "must be a tuple; one of a single element is (")
             for policy in (
                 MetricRules(cast(Any, MetricRule("backlog", ">", 100, "out"))),
                 Schedule(cast(Any, ScheduleEntry(Profile("sale"))), Profile("rest")),
             )
         ],
+        *[
+            (
+                {"guards": Guards(rate_limits=cast(Any, limits))},
+                f"guards.rate_limits = {shown}: must be a tuple; one of a single element is "
+                "(RateLimit(direction, period_seconds),)",
+            )
+            for limits, shown in ((None, "None"), ({}, "{}"), ("out", "'out'"), (A_LIMIT, A_LIMIT))
+        ],
+        (
+            {"guards": Guards(rate_limits=cast(Any, (each for each in (A_LIMIT,))))},
+            "must be a tuple; one of a single element is",
+        ),
+        (
+            {"guards": Guards(rate_limits=cast(Any, [A_LIMIT, 5]))},
+            "guards.rate_limits[1] = 5: must be RateLimit(direction, period_seconds)",
+        ),
+        (
+            {"guards": Guards(missing_by_metric=cast(Any, Missing()))},
+            f"missing_by_metric = {Missing()}: must be a dict such as {{'name': Missing(…)}}",
+        ),
+        (
+            {"guards": Guards(missing_by_metric=cast(Any, {"backlog": 60}))},
+            "guards.missing_by_metric['backlog'] = 60: must be Missing(…)",
+        ),
+        ({"guards": Guards(cast(Any, 60))}, "guards.missing = 60: must be Missing(…)"),
+        (
+            {"guards": Guards(breaker_metric=cast(Any, ["backlog"]))},
+            "guards.breaker_metric = ['backlog']: must be a name",
+        ),
+        (
+            {"throughput": Throughput(completed_metric=cast(Any, ["backlog"]))},
+            "throughput.completed_metric = ['backlog']: must be a name",
+        ),
+        ({"policy": Threshold(cast(Any, ["backlog"]), 9, 1)}, "policy.metric = ['backlog']: must"),
         ({"policy": NO_STEP}, "policy.step_in = 0: must be a whole number of at least 1"),
     ],
 )
@@ -174,6 +209,7 @@ def test_each_problem_names_resource_key_value_and_bound(
     changes: dict[str, Any], problem: str
 ) -> None:
     reported = problems([resource(**changes)])
+    assert "cannot be checked" not in " ".join(reported)
     assert any(problem in each for each in reported), reported
 
 

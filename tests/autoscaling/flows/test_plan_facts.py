@@ -14,6 +14,7 @@ import pytest
 from local.azure_apis import arm_errors
 from local.azure_apis.arm import ArmStandIn
 from local.azure_apis.loopback_server import HANG, Fault, Reply
+from local.azure_apis.pages import PAGE_MAX
 from local.azure_apis.plans import EP1, F1, FC1, I1V2, P1V3, S1, Plan, Sku
 from local.twins.autoscaling import MemoryReader, MemoryStateStore
 from shared.autoscaling import Cooldown, Guards, Limits, QueueMetric, Recommendation, Resource
@@ -326,6 +327,31 @@ async def test_another_autoscaler_of_the_plan_is_found_and_told(world: World) ->
     (kept,) = (await world.shown(declared))["conditions"][:1]
     assert told in kept["what"]
     assert "It may be gone by now" in kept["meaning"]
+
+
+async def test_an_autoscale_setting_beyond_the_first_page_of_the_list_is_found(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    others = [setting(f"other-{n}", f"{ID}-{n}") for n in range(PAGE_MAX)]
+    world.arm.autoscale_settings = [*others, setting("cpu", str(ID))]
+    _, told = await world.checked(wanting(3))
+    assert told.endswith("by its autoscale setting cpu")
+    await world.restart()
+    monkeypatch.setattr("shared.azure.arm.PAGES_MAX", 1)
+    _, told = await world.checked(wanting(3))
+    assert "cannot tell whether an autoscale setting scales it too (no answer)" in told
+
+
+async def test_the_token_is_not_sent_to_another_host_that_a_list_names(world: World) -> None:
+    elsewhere = f"{world.arm.base_url.replace('127.0.0.1', 'localhost')}/autoscalesettings/2"
+    first = Reply(200, json.dumps({"value": [], "nextLink": elsewhere}))
+    original = world.arm.handle
+    world.arm.handle = lambda request: (  # type: ignore[method-assign]
+        first if "autoscalesettings" in request.path else original(request)
+    )
+    _, told = await world.checked(wanting(3))
+    assert "cannot tell whether an autoscale setting scales it too (no answer)" in told
+    assert len([each for each in world.arm.requests if "autoscalesettings" in each.path]) == 1
 
 
 async def test_settings_that_may_not_be_listed_are_told_as_unknown(world: World) -> None:

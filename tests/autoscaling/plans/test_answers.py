@@ -193,7 +193,7 @@ def test_only_enabled_autoscale_settings_of_the_plan_itself_are_found(
     listed: object, names: str
 ) -> None:
     told = f"Azure Monitor scales this plan too, by its autoscale setting {names}"
-    assert autoscale_of(listed, str(ID)) == (told if names else "")
+    assert autoscale_of([{}, listed], str(ID)) == (told if names else "")
 
 
 @pytest.mark.parametrize(

@@ -207,22 +207,22 @@ def test_dates_that_have_one_meaning_are_allowed(dates: Any) -> None:
 @pytest.mark.parametrize(
     ("schedule", "problem"),
     [
-        (Schedule((), Profile("", 1)), "default: name = '': must be a name"),
+        (Schedule((), Profile("", 1)), "default.name = '': must be a name"),
         (
             Schedule((), Profile("p", 0)),
-            "default: minimum = 0: must be a whole number of at least 1",
+            "default.minimum = 0: must be a whole number of at least 1",
         ),
-        (Schedule((), Profile("p", 3, 2)), "default: maximum = 2: must be at least minimum = 3"),
+        (Schedule((), Profile("p", 3, 2)), "default.maximum = 2: must be at least minimum = 3"),
         (
             Schedule((), Profile("p", policy=Threshold("b", 1, 2))),
-            "default: policy: lower = 2: must be below upper = 1",
+            "default.policy: lower = 2: must be below upper = 1",
         ),
         (
             Schedule((ScheduleEntry(Profile("p", 0)),), REST),
-            "rules[0].profile 'p': minimum = 0: must be a whole number of at least 1",
+            "rules[0].profile.minimum = 0: must be a whole number of at least 1",
         ),
-        (Schedule((), None), "default = None: must be a Profile"),  # type: ignore[arg-type]
-        (Schedule((None,), REST), "rules[0] = None: must be a ScheduleEntry"),  # type: ignore[arg-type]
+        (Schedule((), None), "default = None: must be Profile(name)"),  # type: ignore[arg-type]
+        (Schedule((None,), REST), "rules[0] = None: must be ScheduleEntry(profile)"),  # type: ignore[arg-type]
         (
             Schedule((ScheduleEntry(REST, ("Mo",)),), REST),
             "rules[0].weekdays: 'Mo' must be one of Mon, Tue, Wed, Thu, Fri, Sat, Sun",
@@ -266,7 +266,7 @@ def test_dates_that_have_one_meaning_are_allowed(dates: Any) -> None:
         ),
         (
             Schedule((), Profile("rest ")),
-            "default: name = 'rest ': must be a name without spaces at its ends",
+            "default.name = 'rest ': must be a name without spaces at its ends",
         ),
         (
             Schedule((), REST, time_zone="Mars/Phobos"),

@@ -305,7 +305,9 @@ class Notified:
             return Observed([News("1", self.kind, "plan-1", now - timedelta(minutes=1), "scaled")])
 
         before, looks = len(self.people.received), {"world": look}
-        await flow.send_due_notifications(looks, self.store, self.people, NotificationIntervals())
+        await flow.send_due_notifications(
+            looks, self.store, {"": self.people}, NotificationIntervals()
+        )
         return len(self.people.received) - before
 
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from local.twins.datasets import MemoryClaims, MemoryQueueCheck, RecordingRecompute
 from shared.azure.refusals import AccessRefused
 from shared.trends.datasets import flows
-from shared.trends.datasets.periods import DAY, EPOCH, TIME_MAX, Period
+from shared.trends.datasets.periods import DAY, Period
 from shared.trends.datasets.processing import (
     LATE_MAX,
     DatasetWork,
@@ -25,6 +25,7 @@ from shared.trends.datasets.processing import (
 )
 from shared.trends.datasets.queues import EntitiesMisconfigured, QueueDescription, problems
 from shared.values.messages import LinkFailed, Message
+from shared.values.row_values import FAR_AHEAD, UNIX_START
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 HOUR = timedelta(hours=1)
@@ -208,8 +209,8 @@ def test_work_longer_than_seven_days_is_refused_naming_both_times() -> None:
 
 def test_work_is_read_from_the_first_to_the_last_supported_time() -> None:
     first, last = "1970-01-01T00:00:00Z", "2999-12-31T00:00:00Z"
-    assert read(start=first, end="1970-01-02T00:00:00Z").start == EPOCH
-    assert read(start="2999-12-30T00:00:00Z", end=last).end == TIME_MAX
+    assert read(start=first, end="1970-01-02T00:00:00Z").start == UNIX_START
+    assert read(start="2999-12-30T00:00:00Z", end=last).end == FAR_AHEAD
     for time_before in ("1969-12-31T23:59:59Z", "1970-01-01T00:00:00+00:01"):
         with pytest.raises(UnreadableMessage, match="is not between 1970 and 2999"):
             read(start=time_before, end=first)
