@@ -17,7 +17,12 @@ from shared.autoscaling.deciding.samples import (
     samples_of,
     working,
 )
-from shared.autoscaling.learning.backlog_rate import INTERVAL, resumed, with_backlog
+from shared.autoscaling.learning.backlog_rate import (
+    INTERVAL,
+    resumed,
+    with_backlog,
+    with_finished,
+)
 from shared.autoscaling.learning.backlogs import (
     age_minutes,
     fall_limit,
@@ -177,13 +182,16 @@ def _learned(resource: Resource, state: ScalingState, now: datetime) -> ScalingS
         start_up_minutes(throughput, state.learned),
     )
     backlog = received(samples_of(state, resource.backlog_metric or ""))
-    work = with_counted(known, counted, backlog, samples_of(state, CAPACITY_METRIC))
+    read, trend = samples_of(state, CAPACITY_METRIC), state.learned.trend
+    work = with_counted(known, counted, backlog, read)
     if work is known:
         return state
+    if work.until and not counted.incoming:
+        trend = with_finished(trend, samples, known.until, work.until, read)
     claim = _claim(resource, state.learned)
     if claim is not None and work.recent != known.recent and (found := counted_rate(work)):
         claim = with_counted_rate(claim, found, now) if found.sure else claim
-    return replace(state, learned=replace(state.learned, work=work, claim=claim))
+    return replace(state, learned=replace(state.learned, work=work, trend=trend, claim=claim))
 
 
 def _all_missing(resource: Resource, state: ScalingState, now: datetime) -> bool:

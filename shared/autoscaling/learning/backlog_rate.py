@@ -24,11 +24,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import lru_cache
+from itertools import pairwise
 
 from shared.autoscaling.policy import RateEstimate, RateSource
 from shared.autoscaling.state import BacklogTrend, RateClaim
 from shared.values.measurements import MetricValue, time_of
 
+MINUTE = timedelta(minutes=1)
 INTERVAL = timedelta(seconds=55)
 """Samples that are closer together are skipped, because the model works in minutes."""
 INTERVAL_MAX = timedelta(minutes=3)
@@ -56,9 +58,11 @@ IDLE_SHARE = 0.05
 """If the backlog is less than this many minutes of work, instances may be idle."""
 GAP_MAX = 30.0
 """The uncertainty about the arrivals grows for at most this many minutes without a busy queue."""
-DRAIN_GROWTH_MAX = 1.5
-"""One interval raises the lower bound of the rate by at most this factor, because the backlog also
-falls when messages are purged."""
+DRAIN_GROWTH_MAX, SHOWN_GROWTH_MAX = 1.5, 3.0
+"""One interval raises the lower bound of the rate by at most the first factor, because the backlog
+also falls when messages are purged; by at most the second if work was finished beyond doubt."""
+LEFT_SHARE = 0.2
+"""A purge leaves less than this share of the fall."""
 DRAIN_TOLERANCE = 0.05
 """A rate below that lower bound by more than about this share is unlikely."""
 LOAD_INSTANCES_MAX = 2.0
@@ -75,6 +79,7 @@ RATE_MIN = 1e-9
 VALUE_MAX = 1e18
 
 Samples = Sequence[MetricValue]
+Pair = tuple[MetricValue, MetricValue]
 
 
 def low_end(likely: float, deviation: float) -> float:
@@ -102,12 +107,14 @@ def with_backlog(
         seen = replace(trend, until=after.time)
         span = after.time - before.time
         if span > INTERVAL_MAX:
-            trend = _idle(seen, span / timedelta(minutes=1))
+            trend = _idle(seen, span / MINUTE)
             continue
-        growth = (after.value - before.value) / (span / timedelta(minutes=1))
+        growth = (after.value - before.value) / (span / MINUTE)
         instances = _capacities(working or read, before.time, after.time)[-1]
         most = max(_capacities(read, before.time, after.time))
-        seen = _drained(seen, -growth / most)
+        shown = [_partial_fall(*each, 2.0) for each in _pairs(backlog, before.time, after.time)]
+        shown.append(_partial_fall(before, after, 0.0))
+        seen = _drained(seen, -growth / most, max(shown) / most)
         trend = _with_minute(seen, growth, instances, after.value, maximum, claim)
     return trend
 
@@ -129,13 +136,11 @@ def resumed(trend: BacklogTrend, until: datetime) -> BacklogTrend:
         return replace(trend, until=until)
     if until == trend.until:
         return trend
-    minutes = max((until - trend.until) / timedelta(minutes=1), 0.0)
+    minutes = max((until - trend.until) / MINUTE, 0.0)
     return _idle(replace(trend, until=until), minutes)
 
 
-def _intervals(
-    until: datetime | None, backlog: Samples
-) -> Iterator[tuple[MetricValue, MetricValue]]:
+def _intervals(until: datetime | None, backlog: Samples) -> Iterator[Pair]:
     """Pairs of samples that are at least about a minute apart, starting at ``until``."""
     assert until is not None
     first = max(bisect_right(backlog, until, key=time_of) - 1, 0)
@@ -184,10 +189,39 @@ def _with_minute(
     return _with_level(trend, growth, instances, weight, maximum)
 
 
-def _drained(trend: BacklogTrend, fallen: float) -> BacklogTrend:
-    """The trend, with the lower bound updated after the backlog fell by ``fallen`` per instance."""
+def with_finished(
+    trend: BacklogTrend, counts: Samples, since: datetime | None, until: datetime, read: Samples
+) -> BacklogTrend:
+    """The trend after the counts of finished items from ``since`` to ``until``: an instance that
+    was read finishes at least its share, less two standard deviations of the count."""
+    for before, after in _pairs(counts, since or counts[0].time, until):
+        least = after.value - 2 * math.sqrt(after.value)
+        most = max(_capacities(read, before.time, after.time))
+        trend = _drained(trend, 0.0, least / ((after.time - before.time) / MINUTE) / most)
+    return trend
+
+
+def _drained(trend: BacklogTrend, fallen: float, shown: float) -> BacklogTrend:
+    """The trend, with the lower bound updated after the backlog fell by ``fallen`` and at least
+    ``shown`` items were finished, both per instance-minute."""
     kept = trend.drained * (1 - FORGETTING)
-    return replace(trend, drained=max(kept, min(fallen, DRAIN_GROWTH_MAX * kept or math.inf)))
+    least = min(fallen, DRAIN_GROWTH_MAX * kept or math.inf)
+    return replace(trend, drained=max(kept, least, min(shown, SHOWN_GROWTH_MAX * kept or math.inf)))
+
+
+def _partial_fall(before: MetricValue, after: MetricValue, deviations: float) -> float:
+    """The fall of the backlog in items per minute, less so many standard deviations of the number
+    of finished items; 0 for one that may be a purge."""
+    fall = before.value - after.value
+    if fall <= 0 or after.value < LEFT_SHARE * fall:
+        return 0.0
+    return (fall - deviations * math.sqrt(fall)) / ((after.time - before.time) / MINUTE)
+
+
+def _pairs(samples: Samples, start: datetime, end: datetime) -> Iterator[Pair]:
+    """The adjacent samples from ``start`` to ``end``."""
+    first = max(bisect_right(samples, start, key=time_of) - 1, 0)
+    return pairwise(samples[first : bisect_right(samples, end, key=time_of)])
 
 
 def _idle(trend: BacklogTrend, minutes: float) -> BacklogTrend:

@@ -58,7 +58,8 @@ It is one less than ``LONG_STEPS``, because 30 samples span 29 steps."""
 ROUNDING = 1e-9
 """Numbers of steps or instances this close to a whole number count as that number."""
 UNSURE_GROWTH_MAX = 4
-"""While the rate is uncertain, an action multiplies the working instances by at most this."""
+"""While the rate is uncertain, an action multiplies the instances that worked a step ago by at most
+this, so that their work is seen first."""
 STARTING = "instances are still starting"
 NOT_KNOWN = "the rate per instance is not known yet"
 START_UP_MINUTES = 3.0
@@ -195,7 +196,7 @@ class QueueAge(Composite):
         return Outlook(
             backlog.samples[-1].value / rate,
             arrivals,
-            self._standing(seen),
+            self.standing(seen),
             pending.target if pending else seen.capacity,
             max(1, ceil(dead - ROUNDING)),
             arrival,
@@ -203,10 +204,11 @@ class QueueAge(Composite):
             overdue,
         )
 
-    def _standing(self, seen: Observation) -> Sequence[int]:
-        """The instances that can work in each of the next steps without a further action."""
+    def standing(self, seen: Observation, start: float = 0) -> Sequence[int]:
+        """The instances that can work in each of the next steps without a further action. The first
+        step begins start steps from now."""
         changes, step = seen.working.samples, span(self.step_seconds)
-        middle, working = seen.now + step / 2, list[int]()
+        middle, working = seen.now + step * (start + 0.5), list[int]()
         first = bisect_right(changes, middle, key=time_of) - 1
         for before, after in pairwise(changes[max(first, 0) :]):
             steps = ceil((after.time - middle) / step - ROUNDING)
@@ -295,7 +297,8 @@ class _Choice:
         seen = self.seen
         if seen.estimate is None or seen.estimate.sure:
             return seen.limits.maximum
-        step = max(UNSURE_GROWTH_MAX * self.outlook.working[0], self.outlook.ordered)
+        before = self.policy.standing(seen, -1)[0]
+        step = max(UNSURE_GROWTH_MAX * before, self.outlook.ordered)
         return min(step, seen.limits.maximum)
 
     def _in(self) -> Recommendation:

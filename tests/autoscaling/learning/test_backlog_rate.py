@@ -20,6 +20,7 @@ from shared.autoscaling.learning.backlog_rate import (
     low_end,
     posterior,
     with_backlog,
+    with_finished,
 )
 from shared.autoscaling.policy import RateEstimate
 from shared.autoscaling.state import BacklogTrend
@@ -125,6 +126,43 @@ def test_messages_that_are_purged_raise_the_lower_bound_only_a_little() -> None:
     purged = [MetricValue(last, 50_000), MetricValue(last + MINUTE, 10)]
     after = with_backlog(calm, purged, [MetricValue(last, 7.0)], MAXIMUM)
     assert after.drained <= DRAIN_GROWTH_MAX * calm.drained
+
+
+@pytest.mark.parametrize(("left", "bound"), [(10.0, 15.0), (2000.0, 30.0)])
+def test_a_fall_that_leaves_work_is_no_purge_and_raises_the_lower_bound_more(
+    left: float, bound: float
+) -> None:
+    known_before = BacklogTrend(until=NOW, busy=9, variance=1, drained=10.0)
+    after = with_backlog(known_before, series(9000, left), [at(-5, 1)], MAXIMUM)
+    assert after.drained == pytest.approx(bound, rel=2 * FORGETTING)
+
+
+def test_the_fastest_fall_within_a_minute_bounds_the_rate_although_work_ran_out() -> None:
+    """Four instances finish 330 a minute each within 15 s, then 200 a minute arrive."""
+    seconds = [at(0.25 * n, value) for n, value in enumerate((600, 300, 100, 50, 50))]
+    trend = with_backlog(BacklogTrend(), seconds, [at(-5, 4)], MAXIMUM)
+    assert trend.drained == pytest.approx(4 * (300 - 2 * math.sqrt(300)) / 4)
+
+
+def test_a_purge_between_two_samples_is_not_taken_for_fast_instances() -> None:
+    seconds = [at(0.25 * n, value) for n, value in enumerate((9000, 10, 20, 30, 40))]
+    known_before = BacklogTrend(until=NOW, busy=9, variance=1, drained=10.0)
+    after = with_backlog(known_before, seconds, [at(-5, 1)], MAXIMUM)
+    assert after.drained <= DRAIN_GROWTH_MAX * 10
+
+
+def test_counts_of_finished_items_bound_the_rate_while_instances_start() -> None:
+    """One instance works, and four are read: at least a quarter of the count, less chance."""
+    counts = series(0, 400, 400)
+    trend = with_finished(BacklogTrend(), counts, None, counts[-1].time, [at(-5, 1), at(0.5, 4)])
+    assert trend.drained == pytest.approx((400 - 2 * 20) / 4, rel=FORGETTING)
+    assert trend == with_finished(trend, counts, counts[-1].time, counts[-1].time, [at(-5, 1)])
+
+
+def test_one_count_is_no_proof_of_a_rate_that_its_chance_explains() -> None:
+    counts = series(0, 4)
+    trend = with_finished(BacklogTrend(), counts, None, counts[-1].time, [at(-5, 1)])
+    assert trend.drained == 0
 
 
 def test_the_lower_bound_is_forgotten_if_nothing_supports_it() -> None:

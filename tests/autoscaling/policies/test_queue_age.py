@@ -457,6 +457,18 @@ def test_an_uncertain_rate_grows_from_the_instances_that_work() -> None:
     assert POLICY(seen(growing(900), 4, working=starting, **uncertain)).capacity == 4
 
 
+def test_while_the_rate_is_uncertain_new_instances_work_for_a_step_before_more_are_ordered() -> (
+    None
+):
+    uncertain: dict[str, Any] = {
+        "throughput": Throughput(None, 3),
+        "estimate": RateEstimate(RateSource.BACKLOG, 40, 10, 0.9),
+    }
+    for since, wanted in ((15, 4), (60, 16)):
+        started = Window((sample(1, 7200), sample(4, since)))
+        assert POLICY(seen(growing(900), 4, working=started, **uncertain)).capacity == wanted
+
+
 def test_a_queue_that_drains_is_not_taken_for_one_without_arrivals() -> None:
     """Each of 20 instances finishes 40 a minute, and 500 arrive. A rate of 10 would mean that none
     arrive."""
