@@ -25,6 +25,7 @@ NAMES = (
     "ingestion_redrive",
     "ingestion_slow_failures",
     "autoscaling",
+    "variations",
     "nightly",
     "sending",
 )

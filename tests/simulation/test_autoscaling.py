@@ -42,7 +42,7 @@ from tests.simulation.world import (
 )
 
 SEEDS = 30
-UNANSWERED = tuple(f"and stands at {capacity}: sent again" for capacity in range(10))
+UNANSWERED = tuple(f"and stands at {capacity}: sent again" for capacity in range(21))
 """How the reason of a repetition ends if the service has told no error."""
 HOSTILE_SECONDS, CALM_SECONDS = 2400, 1800
 SETTLED_SECONDS = 1200
@@ -95,7 +95,8 @@ def calm(world: World, load: float, seconds: float = CALM_SECONDS) -> None:
 
 def check_always(world: World, *, by_hand: bool) -> None:
     requested = [capacity for _, capacity in world.control.changes]
-    assert all(LIMITS.minimum <= c <= LIMITS.maximum for c in requested), requested
+    limits = world.resources["plan-1"].limits
+    assert all(limits.minimum <= c <= limits.maximum for c in requested), requested
     decided = Counter(e.epoch for e in lines(world) if e.applies)
     assert all(count == 1 for count in decided.values()), f"an epoch decided twice: {decided}"
     targets = {e.desired for e in lines(world) if e.applies or e.kind is EntryKind.MANUAL_CHANGE}

@@ -99,6 +99,8 @@ class Read:
 
     at: datetime
     capacity: int
+    starting: bool = False
+    """True if some of the instances that the plan shows do not work yet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +133,8 @@ class Store(MemoryStateStore):
     async def load(self, resource_name: str) -> Snapshot:
         snapshot = await super().load(resource_name)
         world = self._world
-        self._reads[id(snapshot)] = snapshot, Read(world.now, world.control.capacities["plan-1"])
+        capacity = world.control.capacities["plan-1"]
+        self._reads[id(snapshot)] = snapshot, Read(world.now, capacity, world.starting)
         return snapshot
 
     async def commit(
@@ -340,6 +343,11 @@ class World:
         """The copy of the app that runs the next function."""
         return self.random.choice(self.copies) if self.copies else (None, self.resources)
 
+    @property
+    def starting(self) -> bool:
+        """True if some of the instances that the plan shows do not work yet."""
+        return False
+
     # --- the passing of time ---
 
     def server_now(self) -> datetime:
@@ -373,7 +381,7 @@ class World:
 
     def step(self) -> None:
         """Advance the time, fire due timers, deliver messages, and resume some tasks."""
-        self.now += timedelta(seconds=self.random.random() * STEP_SECONDS_MAX)
+        self._pass()
         self.control.finish()
         if self._due("collect", COLLECT_SECONDS):
             self._collect()
@@ -383,6 +391,9 @@ class World:
             self._deliver(name)
         for _ in range(TASKS_PER_STEP):
             self.scheduler.step()
+
+    def _pass(self) -> None:
+        self.now += timedelta(seconds=self.random.random() * STEP_SECONDS_MAX)
 
     def run(self, seconds: float) -> None:
         end = self.now + timedelta(seconds=seconds)

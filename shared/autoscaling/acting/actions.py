@@ -54,7 +54,9 @@ def request(decision: Decision, previous: Desired | None) -> Desired:
 def _requested(
     known: Desired | None, target: int, current: int, reason: str, now: datetime
 ) -> Desired:
-    """A pending action of the next epoch, which keeps the last confirmed change of ``known``."""
+    """A pending action of the next epoch, which keeps the last confirmed change of ``known``. The
+    changes that were counted before are earlier than the request, so that its own is counted."""
+    before = int(now.timestamp()) - 1
     return Desired(
         target=target,
         epoch=(known.epoch if known else 0) + 1,
@@ -66,7 +68,7 @@ def _requested(
         changed_at=known.changed_at if known else None,
         changed_out=known.changed_out if known else None,
         changed_by_hand=known is not None and known.changed_by_hand,
-        changes=known.changes if known else (),
+        changes=tuple([min(each, before) for each in known.changes]) if known else (),
     )
 
 

@@ -340,26 +340,30 @@ def recent_changes(desired: Desired | None, now: datetime) -> tuple[int, ...]:
     return tuple([each for each in times if end - HOUR_SECONDS < each <= end])
 
 
-def few_changes_left(resource: Resource, desired: Desired | None, now: datetime) -> str:
-    """Why scale-in waits for the limit of Azure; empty if it does not."""
+def few_changes_left(
+    resource: Resource, desired: Desired | None, now: datetime, spared: int = SPARED_CHANGES
+) -> str:
+    """Why scale-in, or with none ``spared`` each change, waits for the limit of Azure; empty if it
+    does not."""
     times, allowed = recent_changes(desired, now), resource.guards.scale_changes_per_hour
-    most = allowed - SPARED_CHANGES
+    most = allowed - spared
     if len(times) < most:
         return ""
     until = datetime.fromtimestamp(times[-most] + HOUR_SECONDS, UTC)
     return (
         f"{len(times)} changes within the last hour, of which Azure allows {allowed}: "
-        f"no scale-in until {until:%H:%M:%S} UTC"
+        f"no {'scale-in' if spared else 'change'} until {until:%H:%M:%S} UTC"
     )
 
 
 def scale_changes(capacity: int, context: Context) -> Limit | None:
     """No scale-in while few changes are left of those that Azure allows within an hour, because a
-    scale-out may need them."""
+    scale-out may need them; and no change while none is left, because Azure would refuse it."""
     current = context.seen.capacity
-    if capacity >= current:
+    if capacity == current:
         return None
-    why = few_changes_left(context.resource, context.desired, context.seen.now)
+    spared = SPARED_CHANGES if capacity < current else 0
+    why = few_changes_left(context.resource, context.desired, context.seen.now, spared)
     return Limit(current, why) if why else None
 
 

@@ -204,7 +204,7 @@ def samples_of(state: ScalingState, name: str) -> Samples:
 def working(resource: Resource, state: ScalingState) -> Samples:
     """The changes of the number of instances that can work, according to all kept samples."""
     samples, known = samples_of(state, CAPACITY_METRIC), known_capacity(state)
-    if known and samples and known.time > samples[-1].time:
+    if known and samples and known.time >= samples[-1].time:
         samples = (*samples, known)
     return started(samples, starting_minutes(resource.throughput, state.learned))
 

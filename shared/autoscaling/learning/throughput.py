@@ -22,7 +22,7 @@ import math
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from itertools import accumulate, pairwise
 from statistics import fmean, median_low
@@ -33,7 +33,7 @@ from shared.autoscaling.learning.claims import LOWEST_SHARE, planned_rate
 from shared.autoscaling.learning.outliers import RECENT_MAX, Pair, believable
 from shared.autoscaling.policies.queue_age import START_UP_MINUTES
 from shared.autoscaling.policy import RATE_ERROR_MAX, RATE_SOURCES, RateEstimate, RateSource
-from shared.autoscaling.state import ActionStatus, BusyIntervals, Learned, ScalingState
+from shared.autoscaling.state import ActionStatus, BusyIntervals, Desired, Learned, ScalingState
 from shared.values.measurements import CAPACITY_METRIC, NO_SAMPLES, MetricValue, time_of
 
 INTERVALS_MIN = 3
@@ -231,7 +231,7 @@ def learn_wait(state: ScalingState) -> ScalingState:
     if desired.status is not ActionStatus.CONFIRMED or not read or read.time < desired.changed_at:
         return state
     learned = replace(learned, epoch=desired.epoch)
-    waited_minutes = (read.time - desired.requested_at).total_seconds() / 60
+    waited_minutes = (read.time - _asked_at(desired)).total_seconds() / 60
     out = desired.target > desired.previous
     whole = desired.reached is None and desired.given_up is None
     if out and whole and not desired.attempts and 0 < waited_minutes <= START_UP_MINUTES_MAX:
@@ -240,6 +240,13 @@ def learn_wait(state: ScalingState) -> ScalingState:
         mean = learned.dead_time_minutes + weight * (waited_minutes - learned.dead_time_minutes)
         learned = replace(learned, dead_times=count, dead_time_minutes=mean)
     return replace(state, learned=learned)
+
+
+def _asked_at(desired: Desired) -> datetime:
+    """When Azure was asked for the change, if that is known: its first message may be lost."""
+    counted = datetime.fromtimestamp(max(desired.changes, default=0), UTC)
+    seen_at = (desired.changed_at or desired.requested_at) - timedelta(seconds=1)
+    return counted if desired.requested_at <= counted < seen_at else desired.requested_at
 
 
 # --- from counts of items ---------------------------------------------------------------------

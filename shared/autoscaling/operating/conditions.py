@@ -147,7 +147,8 @@ def _plan(
         yield LastingCondition("autoscale", WARNING, plan.autoscale, meaning, todo, NewsKind.PLAN)
     for note in plan.notes(declared):
         yield LastingCondition("plan", INFO, note)
-    if why := few_changes_left(resource, state.desired, now):
+    why = few_changes_left(resource, state.desired, now, 0)
+    if why := why or few_changes_left(resource, state.desired, now):
         yield LastingCondition("", WARNING, why, todo="Lengthen the cooldowns.")
 
 

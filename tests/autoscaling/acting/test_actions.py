@@ -213,6 +213,16 @@ def test_each_change_that_azure_counts_is_counted_once(
     assert len(last.changes) == count + 1
 
 
+def test_a_change_does_not_hide_the_one_that_is_requested_in_the_same_second() -> None:
+    shown = confirm(desired(), NOW)
+    again = request(decision(3, 4), shown)
+    assert again.requested_at == shown.changed_at == NOW
+    asked = settle(again, SENT, NOW + timedelta(seconds=5), TIMING)
+    assert asked is not None
+    assert len(asked.changes) == 2
+    assert len(confirm(asked, NOW + timedelta(seconds=20)).changes) == 2
+
+
 def test_a_change_in_part_counts_and_those_after_now_do_not() -> None:
     assert len(confirm_in_part(desired(target=15, previous=3), 9, NOW, TIMING).changes) == 1
     assert len(confirm_in_part(replace(FILLING, changes=(AT_NOW,)), 9, NOW, TIMING).changes) == 1

@@ -481,10 +481,12 @@ async def test_a_plan_that_others_have_changed_too_often_is_waited_for(world: Wo
         (range(16), 1, True),
         (range(15), 1, False),
         (range(45, 61), 1, False),
-        (range(16), 3, False),
+        (range(19), 3, False),
+        (range(20), 3, True),
+        (range(41, 61), 3, False),
     ],
 )
-def test_scale_in_waits_while_few_changes_are_left_within_the_hour(
+def test_scale_in_waits_while_few_changes_are_left_and_scale_out_while_none_is(
     minutes_ago: range, wanted: int, held: bool
 ) -> None:
     times = tuple(int((NOW - timedelta(minutes=n)).timestamp()) for n in reversed(minutes_ago))

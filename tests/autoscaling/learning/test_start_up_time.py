@@ -29,7 +29,7 @@ from shared.autoscaling.state import (
     ScalingState,
 )
 from shared.values.measurements import CAPACITY_METRIC, MetricValue, Window
-from tests.builders import NOW, confirmed, resource, state
+from tests.builders import NOW, confirmed, resource, sample, state
 
 COUNTED = BusyIntervals(recent=((50.0, 1.0),) * 10)
 """Ten intervals of 50 items in a busy minute."""
@@ -192,6 +192,12 @@ def test_the_wait_until_instances_are_read_is_the_mean_from_action_to_sample() -
     assert learned_from(unread) == Learned()
 
 
+def test_the_wait_of_an_action_whose_message_was_lost_begins_when_azure_was_asked() -> None:
+    asked, shown = (int((NOW - timedelta(seconds=s)).timestamp()) for s in (30, 1))
+    known = [learned_from(waited(3, 1, changes=(each,))) for each in (asked, shown)]
+    assert [each.dead_time_minutes for each in known] == [0.5, 3], "or when it was requested"
+
+
 @pytest.mark.parametrize(
     ("fixed", "waits", "start_up", "starting"),
     [
@@ -230,6 +236,16 @@ def test_as_many_instances_work_as_were_read_at_least_while_they_started(
 ) -> None:
     assert list(started(tuple(changes(*read)), 3)) == changes(*working)
     assert started(tuple(changes(*read)), 0) == tuple(changes(*read))
+
+
+@pytest.mark.parametrize("seconds_ago", [0, 1])
+def test_instances_whose_change_was_confirmed_since_the_last_sample_are_starting(
+    seconds_ago: float,
+) -> None:
+    read = Window((sample(2, 60), sample(2, seconds_ago)))
+    change = ScalingState({CAPACITY_METRIC: read}, confirmed(0, target=5))
+    works_at = NOW + timedelta(minutes=3)
+    assert observe(resource(), change, 5, NOW).working.samples[-1] == MetricValue(works_at, 5)
 
 
 def test_a_change_teaches_its_wait_once() -> None:
