@@ -75,11 +75,14 @@ def _columns(path: Path, zone: tzinfo | None = None) -> Columns:
         return (at if at.tzinfo else at.replace(tzinfo=zone or UTC)).astimezone(UTC)
 
     for place, name, time, value in cells:
-        kind = re.sub(r"[^a-z]", "", name.lower())
         for pattern in (VALUE, INSTANCES):
-            if pattern.match(kind) and not is_absent(value):
+            if pattern.match(_letters(name)) and not is_absent(value):
                 _add(columns.setdefault(pattern.pattern, {}), f"{path}, {place}", time, value, read)
     return columns
+
+
+def _letters(name: str) -> str:
+    return re.sub(r"[^a-z]", "", name.lower())
 
 
 def _cells(path: Path) -> Iterator[Cell]:
@@ -90,8 +93,14 @@ def _cells(path: Path) -> Iterator[Cell]:
         return
     names = table.rows[0][1] if table.rows else []
     times = [at for at, name in enumerate(names) if TIME.match(name.lower())]
+    counted = any(INSTANCES.match(_letters(name)) for name in names)
     metric = names.index("metric") if "metric" in names and "average" in names else None
     for line, row in table.rows[1:] if times else ():
+        if counted and len(row) != len(names):  # such as 62,5
+            what = f"{len(row)} fields, the header has {len(names)}"
+            raise BacktestError(
+                f"{path}, {table.place} {line}: {what}. Write decimals with a point"
+            )
         for name, value in zip(names, row, strict=False):
             shown = row[metric] if metric is not None and name == "average" else name
             yield f"{table.place} {line}", shown, row[times[0]], value

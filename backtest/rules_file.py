@@ -47,7 +47,8 @@ def load_rules(path: Path, name: str | None = None) -> Rules:
     if wrong:
         raise BadRules(f"{path}: {len(wrong)} problem(s):\n" + "\n".join(f"  - {p}" for p in wrong))
     resource = _chosen(path, declared, name)
-    marked = [line.partition(NOT_CONVERTED) for line in path.read_text("utf-8").splitlines()]
+    lines = path.read_text("utf-8", "replace").splitlines()  # comments may have any bytes
+    marked = [line.partition(NOT_CONVERTED) for line in lines]
     left_out = tuple(rest for start, mark, rest in marked if mark and not start)
     return Rules(resource, settings.timing.part(ActionTiming), notices, left_out)
 

@@ -143,11 +143,12 @@ def what_if(
     """Replay both rules on the reconstructed work, from the capacity at the beginning. Only a
     picture shows the best schedule, whose search takes as long as the replays."""
     resource = rules.resource
+    start, mine = resource.throughput.start_up_minutes, resource.goal.age_limit_minutes
     backlog, capacity = _recorded(found)
     arrivals = found.workload.arrivals.copy()
     arrivals[0] += found.points[0].backlog
     workload = replace(found.workload, arrivals=arrivals)
-    arena = _arena(rules, found, int(capacity[0]), resource.goal.age_limit_minutes)
+    arena = _arena(rules, found, int(capacity[0]), mine)
     limit, limits = other.resource.goal.age_limit_minutes, other.resource.limits
     limit, most = age_limit or limit, maximum or limits.maximum
     if most < limits.minimum:
@@ -172,8 +173,8 @@ def what_if(
     if drawn:
         with progress.task("best schedule", workload.minutes):
             best = course(its, arrivals, clairvoyant(its, arrivals))
-    study = Study(workload, arena, other, done, courses, best, 0.0,
-                  (*workload.notices, *rules.notices), mine=NAMES[THEN])  # fmt: skip
+    notices = (*workload.notices, *rules.notices, *_whole_minutes(start, {mine, limit}))
+    study = Study(workload, arena, other, done, courses, best, 0.0, notices, mine=NAMES[THEN])
     return WhatIf(study, arena.age_limit_minutes, list(_lines(rules, other, limit)))
 
 
@@ -192,6 +193,14 @@ def _arena(rules: Rules, found: History, capacity: int, age_limit: float) -> Are
         start_instances=min(max(capacity, low), high),
         **ARENAS["production"],
     )
+
+
+def _whole_minutes(start: float | None, limits: set[float]) -> Iterator[str]:
+    """What counts as more minutes than the rules say."""
+    for name, exact in (("start-up time", start or 0), *(("age limit", each) for each in limits)):
+        if exact % 1:
+            whole = f"{math.ceil(exact)}, because a replay has whole minutes"
+            yield f"the {name} of {exact:.3g} min counts as {whole}"
 
 
 def _recorded(found: History) -> tuple[Floats, Schedule]:

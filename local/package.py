@@ -102,7 +102,7 @@ def _packages(root: Path, ignored: Callable[[str], bool]) -> set[str]:
     """``shared``, and the folders whose modules those of the root import, directly or not."""
     found, sources = {SHARED}, list(root.glob("*.py"))
     while sources:
-        names = set(_IMPORT.findall(sources.pop().read_text(encoding="utf-8"))) - found
+        names = set(_IMPORT.findall(sources.pop().read_text("utf-8", "replace"))) - found
         new = {name for name in names if (root / name).is_dir() and not ignored(f"{name}/_")}
         found |= new
         sources += [module for name in new for module in (root / name).rglob("*.py")]

@@ -24,8 +24,8 @@ NAMING = frozenset(("metric", "metricname", "name", "label", "series", "unit", "
 NOT_ARRIVALS = re.compile(
     r"average|\bavg|\bmean\b|minimum|maximum|(?<!per )(?<!/)\bmin\b|\bmax\b|percent|\bcpu|memory"
     r"|active ?messages?|messages? ready|unack|\blag\b|dead ?-?letter|scheduled ?messages?"
-    r"|message ?count|approximate|backlog|queue ?(length|depth)|outgoing|completed?\b|bytes"
-    r"|milliseconds|count of samples",
+    r"|message ?count|approximate|backlog|queue ?(length|depth)|outgoing|completed?(message|\b)"
+    r"|bytes|milliseconds|count of samples",
     re.IGNORECASE,
 )
 CLOCK = re.compile(r"\d{1,2}:\d\d(:\d\d([.,]\d+)?)?( [AP]M)?", re.IGNORECASE)

@@ -33,7 +33,9 @@ AUTUMN = "as local times do at the clock change in autumn"
 SPRING = "as in local times at the clock change in spring. Name their zone with --time-zone"
 STEPS = "Give rows from 1 s to 30 min apart, such as the number of events in each minute"
 SUNDAY = 6
-IN_UTC = "Export the times in UTC, or name their time zone, such as --time-zone Europe/Berlin"
+AS_UTC = "Export the times in UTC"
+IN_UTC = f"{AS_UTC}, or name their time zone, such as --time-zone Europe/Berlin"
+NOT_IN_ZONE = "Name the zone of the file, or leave out --time-zone if its times are UTC"
 Notices = tuple[str, ...]
 
 
@@ -95,14 +97,15 @@ def _in_order(
     if samples[0].time > samples[-1].time:
         samples = samples[::-1]
     notices: Notices = ()
-    if naive and "utc" not in column.time.casefold():
+    local = bool(naive) and "utc" not in column.time.casefold()
+    if local:
         samples, notices = _located(samples, naive[0].place, zone)
     samples = [_in_utc(sample) for sample in samples]
     falls = sum(after.time < before.time for before, after in pairwise(samples))
     if falls:
         notices = (*notices, f"rows sorted by time: {falls} were before the row above")
         samples.sort(key=lambda one: one.time)
-    _check_unique(samples, local=bool(notices) and zone is None)
+    _check_unique(samples, (AS_UTC if zone else IN_UTC) if local else "")
     return samples, notices
 
 
@@ -132,6 +135,9 @@ def _in_zone(samples: Sequence[Sample], zone: ZoneInfo) -> list[Sample]:
     found: list[Sample] = []
     for sample in samples:
         local = sample.time.replace(tzinfo=zone)
+        if local.astimezone(UTC).astimezone(zone).replace(tzinfo=None) != sample.time:
+            what = f"{_iso(sample.time)} does not exist in {zone.key}: clocks were set forward"
+            raise Refused(sample.place, what, NOT_IN_ZONE)
         late = replace(sample, time=local.replace(fold=1))
         again = bool(found) and local.astimezone(UTC) <= found[-1].time.astimezone(UTC)
         found.append(late if again else replace(sample, time=local))
@@ -170,14 +176,14 @@ def _arrivals(place: str, text: str, number_of: Callable[[str], float]) -> float
     return value
 
 
-def _check_unique(samples: Sequence[Sample], *, local: bool) -> None:
+def _check_unique(samples: Sequence[Sample], fix_of_local: str) -> None:
     again = [(a, b) for a, b in pairwise(samples) if a.time == b.time]
     if not again:
         return
     before, sample = again[0]
-    if local and HOUR / 2 <= again[-1][0].time - before.time < HOUR:
+    if fix_of_local and HOUR / 2 <= again[-1][0].time - before.time < HOUR:
         what = f"an hour from {_iso(sample.time)} is there twice, {AUTUMN}"
-        raise Refused(sample.place, what, IN_UTC)
+        raise Refused(sample.place, what, fix_of_local)
     what = f"the time {_iso(sample.time)} is already on {before.place}"
     raise Refused(sample.place, what, "Add up the two rows, or delete one")
 

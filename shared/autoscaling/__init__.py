@@ -112,6 +112,7 @@ __all__ = [
 ]
 
 CALLED_POLICY = re.compile(r"(\w+)\(\) missing 1 required positional argument: 'seen'")
+NOT_UTF_8 = re.compile("null bytes|codec can't decode")
 MODULES = ("shared.autoscaling", "shared.settings")
 NEAR = 0.8
 """How similar a misspelled name must be to the one that is meant, by ``difflib``."""
@@ -141,6 +142,8 @@ def advice(error: BaseException) -> str:
     if isinstance(error, ModuleNotFoundError):
         near = get_close_matches(error.name or "", MODULES, 1, NEAR)
         return f"Did you mean {near[0]}?" if near else ""
+    if isinstance(error, SyntaxError) and NOT_UTF_8.search(str(error)):
+        return "Save the file as UTF-8"
     return instead(error.name or "") if isinstance(error, NameError) else ""  # after import *
 
 

@@ -112,7 +112,8 @@ class Guards:
     """The changes of a plan that Azure allows within an hour. Scale-in leaves the last four."""
     nothing_finished_seconds: UpToADay = 1800
     """How long the resource is not scaled out if counts say that nothing is finished although work
-    waits, because more instances would not work either. 0 permits scale-out."""
+    waits, because more instances would not work either. 0 permits scale-out, also where the
+    instances that were added last finish nothing more."""
 
     def missing_for(self, metric_name: str) -> Missing:
         return self.missing_by_metric.get(metric_name, self.missing)
@@ -131,7 +132,8 @@ class Goal:
 
 @dataclass(frozen=True, slots=True, init=False)
 class Throughput:
-    """The rate per instance, and the start-up time. The app learns a value that is None."""
+    """The rate per instance, which the app learns if it is None, and the start-up time, which is
+    then assumed to be three minutes, or the wait until Azure shows new instances if longer."""
 
     rate_per_instance_minute: Annotated[float, Bounds(1e-6, 1e12)] | None = None
     """The items that one busy instance finishes per minute."""

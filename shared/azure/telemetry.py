@@ -110,12 +110,12 @@ def _value(environ: Mapping[str, str], name: str) -> str:
 
 def _credential(authentication: str) -> dict[str, Any]:
     parts = [part.partition("=") for part in authentication.split(";")]
-    pairs = {name: value for name, _, value in parts}
-    if pairs.get("Authorization") != "AAD":
+    pairs = {name.strip().lower(): value.strip() for name, _, value in parts}
+    if pairs.get("authorization", "").upper() != "AAD":
         return {}
     from azure.identity import ManagedIdentityCredential  # noqa: PLC0415
 
-    client_id = pairs.get("ClientId")
+    client_id = pairs.get("clientid")
     return {"credential": ManagedIdentityCredential(client_id=client_id)}
 
 

@@ -84,7 +84,7 @@ def previews(shown: Sequence[JsonObject]) -> None:
 
 
 def checks(answer: JsonObject) -> None:
-    _print(Text(f"scaling_rules.py and settings are valid ({', '.join(answer['resources'])})"))
+    _print(Text(f"The rules and settings are valid ({', '.join(answer['resources'])})"))
     for each in answer["first_hour"]:
         _print(Text(f"{each['resource']}: {each['told']}"))
     for warning in answer["warnings"]:

@@ -48,10 +48,15 @@ def _csv(text: str) -> Controls:
     controls: dict[str, dict[str, float]] = {}
     for row in rows:
         try:
-            day, value = date.fromisoformat(row["date"]), _figure(row["value"])
+            day, value = date.fromisoformat(row["date"]).isoformat(), _figure(row["value"])
+            figures = controls.setdefault(row.get("event") or "", {})
+            if day in figures:
+                raise ValueError(f"a second figure for {day}; write one for each day")
+            if any(row.get(None, ())):  # such as 1,200 without quotation marks
+                raise ValueError("has more fields than the header; write 1200, not 1,200")
         except (ValueError, TypeError) as error:
             raise BadControl(f"line {rows.line_num}: {error}") from error
-        controls.setdefault(row.get("event") or "", {})[day.isoformat()] = value
+        figures[day] = value
     return controls
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,11 @@ ENCRYPTED = (
     "false and write the values"
 )
 
+REDACTED = (
+    "every value is null, as Azure answers a change of settings. Write the answer of "
+    "`az functionapp config appsettings list`"
+)
+
 _STRING = r'"(?:\\.|[^"\\])*"'
 _COMMENTS = re.compile(rf"{_STRING}|//[^\n]*|/\*.*?\*/", re.DOTALL)
 _TRAILING_COMMAS = re.compile(rf"{_STRING}|,(?=\s*[}}\]])", re.DOTALL)
@@ -29,7 +35,7 @@ class NoSettings(ValueError):
 
 
 def values_of(document: Any) -> dict[str, str]:
-    """The settings by name. A value of null is left out. Raises NoSettings.
+    """The settings by name. A value of null is left out, unless all are. Raises NoSettings.
 
     The document is a local.settings.json, a list of names and values, as the portal and the Azure
     CLI show it, or an answer of Resource Manager, which has the settings in ``properties``.
@@ -58,7 +64,10 @@ def _named(entry: Any) -> tuple[str, Any]:
 
 
 def _texts(pairs: Iterable[tuple[str, Any]]) -> dict[str, str]:
-    given = [(name, value) for name, value in pairs if value is not None]
+    listed = list(pairs)
+    given = [(name, value) for name, value in listed if value is not None]
+    if listed and not given:
+        raise NoSettings(REDACTED)
     names = [same_name(name) for name, _ in given]
     if twice := [name for name, _ in given if names.count(same_name(name)) > 1]:
         raise NoSettings(f"{' and '.join(twice)}: they are the same setting. Remove one of them")
@@ -68,12 +77,22 @@ def _texts(pairs: Iterable[tuple[str, Any]]) -> dict[str, str]:
 def read_json(path: Path) -> Any:
     """The value in a JSON file that people edit, read as Azure Functions Core Tools does: with a
     byte order mark, comments, trailing commas, or in UTF-16. Comments become spaces, so that an
-    error names the line and column of the file. Raises OSError, or ValueError if it is not JSON."""
+    error names the line and column of the file. Raises OSError, or ValueError if it is not JSON or
+    has a name twice."""
     data = path.read_bytes()
     text = data.decode(json.detect_encoding(data)).removeprefix("\ufeff")
     for pattern in (_COMMENTS, _TRAILING_COMMAS):
         text = pattern.sub(_blank, text)
-    return json.loads(text)
+    return json.loads(text, object_pairs_hook=_once)
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """The object. JSON itself would drop all but the last value of a name without a word."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        twice = [name for name, count in Counter(name for name, _ in pairs).items() if count > 1]
+        raise ValueError(f"{' and '.join(twice)}: there twice in one object. Remove one of them")
+    return found
 
 
 def _blank(match: re.Match[str]) -> str:

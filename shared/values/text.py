@@ -48,12 +48,12 @@ NUMBER = re.compile(
 
 def of_queue(body: str) -> str:
     """The JSON of a queue message. Many clients send it in base64, some of them with a byte order
-    mark or in UTF-16."""
+    mark, in UTF-16, or in lines, as the command ``base64`` writes."""
     stripped = body.strip().removeprefix("\ufeff")
     if stripped.startswith(("{", "[")):
         return stripped
     try:
-        data = base64.b64decode(stripped, validate=True)
+        data = base64.b64decode("".join(stripped.split()), validate=True)
         return data.decode(json.detect_encoding(data))
     except ValueError:
         return stripped

@@ -164,11 +164,11 @@ def _attempt(all_problems: list[str], step: Callable[[], T]) -> T | None:
 def _rules_error(error: BaseException) -> str:
     """The text of an error in scaling_rules.py: what is wrong, where, and what to do."""
     text = f"{_file_name()}{_line(error)}: {error_text(error)}"
+    if told := advice(error):
+        return f"{text}. {told}"
     if isinstance(error, SyntaxError) and error.text:
         file = Path(error.filename or _file_name()).name
         return f"{file}, line {error.lineno}: SyntaxError: {error.msg}: {error.text.strip()}"
-    if told := advice(error):
-        return f"{text}. {told}"
     if isinstance(error, ModuleNotFoundError):
         if error.name == "scaling_rules":
             return f"there is no scaling_rules.py here ({Path.cwd()})"
@@ -204,7 +204,7 @@ def _file_name() -> str:
 def _line(error: BaseException) -> str:
     """The line of scaling_rules.py that raised the error, as part of a sentence."""
     if isinstance(error, SyntaxError):
-        return f", line {error.lineno}"
+        return f", line {error.lineno}" if error.lineno else ""
     frames = traceback.extract_tb(error.__traceback__)
     lines = [frame.lineno for frame in frames if Path(frame.filename).name == _file_name()]
     return f", line {lines[-1]}" if lines else ""

@@ -7,7 +7,6 @@ import hashlib
 import json
 import re
 import sys
-import tokenize
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from importlib.util import resolve_name
@@ -46,9 +45,8 @@ def _sources() -> tuple[Mapping[str, str], set[str]]:
         name = names.pop()
         if name in sources or (path := _own_file(name)) is None:
             continue
-        with tokenize.open(path) as file:
-            sources[name] = file.read()
-        for node in ast.walk(ast.parse(sources[name])):
+        sources[name] = path.read_text("utf-8-sig", "replace")  # comments may have any bytes
+        for node in ast.walk(ast.parse(path.read_bytes())):
             if isinstance(node, ast.Constant) and isinstance(node.value, str):
                 texts.add(node.value)
             elif isinstance(node, ast.Import | ast.ImportFrom):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -179,7 +180,8 @@ def read_controls(location: str, connection_string: str = "") -> Controls:
         files = source.files()
         if len(files) != 1:
             raise JobError("is not one file; name one")
-        return controls_of(source.read(files[0].path, 0, files[0].size_bytes).decode())
+        content = source.read(files[0].path, 0, files[0].size_bytes)
+        return controls_of(content.decode(json.detect_encoding(content)))  # PowerShell: UTF-16
     except (JobError, BadControl, UnicodeDecodeError) as error:
         raise JobError(f"--control {location}: {error}") from error
 

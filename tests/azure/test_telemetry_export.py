@@ -271,6 +271,17 @@ def test_the_resource_says_what_runs_and_where(
     assert where(environ) == expected
 
 
+@pytest.mark.parametrize(
+    "text", ["ClientId=one;Authorization=AAD", " authorization=aad; clientid = one "]
+)
+def test_the_identity_of_telemetry_is_read_as_written_by_hand(
+    text: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise telemetry would be sent without a login, or with that of the app."""
+    monkeypatch.setattr("azure.identity.ManagedIdentityCredential", dict)
+    assert exporting._credential(text) == {"credential": {"client_id": "one"}}
+
+
 def test_the_version_is_that_of_the_package() -> None:
     project = tomllib.loads((GUIDE.parents[1] / "pyproject.toml").read_text())["project"]
     assert project["version"] == VERSION

@@ -299,6 +299,7 @@ def test_instances_from_a_file_replace_those_of_azure_and_the_report_says_so(
     ("text", "says"),
     [
         ("time,cpu\n2026-03-02 00:00Z,5\n", "no column of instances"),
+        ("time,cpu,instances\n2026-03-02 00:00Z,62,5,4\n", "line 2: 4 fields, the header has 3"),
         ("time,instances\n2026-03-02 00:00Z,0\n", "must be 1 to 1000"),
         ("time,instances\n2026-03-02 00:00Z,two\n", "line 2"),
         ("time,instances\n2020-01-01 00:00Z,2\n", "no instances from wrong.csv in the 1 days"),

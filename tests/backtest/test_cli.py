@@ -136,6 +136,12 @@ def test_a_resource_must_be_chosen_if_the_rules_declare_several(backtest: Comman
     assert "no resource 'three'" in backtest.run(trace, "--rules", rules, "--resource", "three")[2]
 
 
+def test_rules_may_have_comments_in_any_encoding_as_python_allows(backtest: CommandLine) -> None:
+    rules, trace = backtest.file("rules.py", BACKLOG_RULES), backtest.trace([20] * 30)
+    rules.write_bytes(b"# Gesch\xe4ft\n" + rules.read_bytes())
+    assert backtest.run(trace, "--rules", rules)[0] == 0
+
+
 TWO_BACKLOGS = BACKLOG_RULES.replace(
     '{"jobs": StorageQueue("jobs")}', '{"jobs": StorageQueue("jobs"), "more": StorageQueue("more")}'
 )

@@ -340,6 +340,20 @@ def test_a_time_zone_resolves_the_clock_changes(read: Callable[..., Trace]) -> N
     assert "clock change in spring" in notice
 
 
+def test_times_that_do_not_exist_in_the_named_zone_are_refused(read: Callable[..., Trace]) -> None:
+    """A file in UTC, read as that zone, would have the hour after the gap twice."""
+    with pytest.raises(TraceError, match="02:00:00 does not exist in Europe/Berlin") as caught:
+        read("time,n\n" + minutes("2026-03-29 01:30", 90), Reading(time_zone=BERLIN))
+    assert "leave out --time-zone if its times are UTC" in caught.value.fix
+
+
+def test_two_equal_hours_out_of_order_are_never_added_up(read: Callable[..., Trace]) -> None:
+    header, *rows = AUTUMN.splitlines()
+    with pytest.raises(TraceError, match="clock change in autumn") as caught:
+        read("\n".join((header, *sorted(rows))), Reading(time_zone=BERLIN))
+    assert caught.value.fix == "Export the times in UTC"
+
+
 @pytest.mark.parametrize(
     ("seconds", "step", "count"),
     [

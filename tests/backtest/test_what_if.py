@@ -81,6 +81,23 @@ def test_other_limits_and_rules_are_told_beside_what_was(
     assert code == 0
     assert "what if" in out
     assert "maximum=4" in out
+    assert "counts as" not in out
+
+
+def test_a_part_of_a_minute_counts_as_a_whole_one_and_is_told(
+    backtest: CommandLine, name: str, tmp_path: Path
+) -> None:
+    rules = (tmp_path / "scaling_rules.py").read_text()
+    given = "goal=Goal(1.25), throughput=Throughput(10, 1.5), limits=Limits(1, 6)"
+    rules = rules.replace("Limits, ", "Goal, Limits, Throughput, ")
+    (tmp_path / "scaling_rules.py").write_text(rules.replace("limits=Limits(1, 6)", given))
+    times = ("--since", START.isoformat(), "--until", (START + timedelta(hours=1)).isoformat())
+    code, out, err = backtest.run("what-if", name, *times, "--age-limit", "2.5", "--json")
+    assert (code, err) == (0, "")
+    told = {each for each in json.loads(out)["notices"] if "whole minutes" in each}
+    names = ("age limit of 1.25 min counts as 2", "age limit of 2.5 min counts as 3",
+             "start-up time of 1.5 min counts as 2")  # fmt: skip
+    assert told == {f"the {each}, because a replay has whole minutes" for each in names}
 
 
 def test_without_settings_the_file_that_may_have_them_is_named(

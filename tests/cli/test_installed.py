@@ -120,7 +120,7 @@ def test_rules_are_validated_and_replayed_beside_a_folder_that_is_called_shared(
 ) -> None:
     valid = run([complete / "autoscaler", "validate"], project)
     assert (valid.returncode, valid.stderr) == (0, "")
-    assert "scaling_rules.py and settings are valid (workers)" in valid.stdout
+    assert "The rules and settings are valid (workers)" in valid.stdout
     replayed = run([complete / "autoscaler", "backtest", "trace.csv"], project)
     assert replayed.returncode == 0, replayed.stderr
     assert "lower bound" in replayed.stdout

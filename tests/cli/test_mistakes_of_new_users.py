@@ -20,7 +20,7 @@ from shared.settings import SettingsError
 from shared.wiring.app import App
 from tests.builders import resource
 
-Validated = Callable[[str], tuple[int, str]]
+Validated = Callable[..., tuple[int, str]]
 
 
 @pytest.fixture
@@ -35,9 +35,9 @@ def validated(
     monkeypatch.setitem(sys.modules, "scaling_rules", None)
     monkeypatch.delitem(sys.modules, "scaling_rules")
 
-    def validate(rules: str) -> tuple[int, str]:
+    def validate(rules: str, *options: str) -> tuple[int, str]:
         (tmp_path / "scaling_rules.py").write_text(rules)
-        code = main(["validate"])
+        code = main(["validate", *options])
         printed = capsys.readouterr()
         return code, printed.out + printed.err
 
@@ -90,6 +90,21 @@ def test_an_error_in_the_rules_names_the_line_and_the_remedy(
 ) -> None:
     code, told = validated(rules)
     assert (code, message in told) == (WRONG, True)
+
+
+@pytest.mark.parametrize(
+    ("encoding", "place"),
+    [("utf-16", "scaling_rules.py: "), ("cp1252", "scaling_rules.py, line 1")],
+)
+def test_rules_that_an_editor_of_windows_has_written_are_refused_with_the_remedy(
+    encoding: str, place: str, validated: Validated, tmp_path: Path
+) -> None:
+    """Such as those of PowerShell's ``>``."""
+    (tmp_path / "rules.py").write_bytes("NAME = 'Geschäft'\n".encode(encoding))
+    code, told = validated("", "--rules", "rules.py")
+    assert code == WRONG
+    assert place.replace("scaling_", "") in told
+    assert "Save the file as UTF-8" in told
 
 
 def test_validate_names_the_line_of_each_name_that_was_replaced(validated: Validated) -> None:

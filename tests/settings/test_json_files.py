@@ -107,6 +107,7 @@ def test_a_value_that_is_not_text_is_read_as_its_json(
         ({"properties": {"siteConfig": {"appSettings": LISTED}}}, "the file must have the form"),
         ({"Values": ["Topic"]}, "the file must have the form"),
         ([], "the list is empty"),
+        ([LISTED[1]], "every value is null, as Azure answers a change"),
         ("Topic", "the file must have the form"),
     ],
 )
@@ -131,6 +132,15 @@ def test_an_error_names_the_line_and_column_of_the_file(tmp_path: Path) -> None:
     with pytest.raises(json.JSONDecodeError) as raised:
         read_json(file)
     assert (raised.value.lineno, raised.value.colno) == (3, 15)
+
+
+def test_a_name_that_is_there_twice_is_refused_instead_of_dropping_the_first(
+    tmp_path: Path,
+) -> None:
+    file = tmp_path / "settings.json"
+    file.write_text('{"Values": {"DryRun": "true", "Topic": "a", "DryRun": "false"}}')
+    with pytest.raises(SettingsError, match=r"DryRun: there twice in one object\. Remove one"):
+        settings.add_file(file)
 
 
 @pytest.mark.parametrize(

@@ -130,6 +130,7 @@ def test_a_range_without_files_names_the_dates_that_have_files(
         ("many", "could not convert string to float: 'many'"),
         ("1_0", "'1_0' is not a number in digits 0 to 9"),
         ("\u0663", "'\u0663' is not a number in digits 0 to 9"),
+        ("1,200", "has more fields than the header; write 1200, not 1,200"),
     ],
 )
 def test_a_bad_control_is_an_error_that_names_file_and_line(
@@ -167,14 +168,23 @@ METRIC = {
 def test_a_platform_metric_is_a_control(tmp_path: Path) -> None:
     """``az monitor metrics list`` prints null for an interval without a figure."""
     file = tmp_path / "control.json"
-    file.write_text(json.dumps(METRIC, indent=2))
-    for location in (str(file), file.as_uri()):
-        assert read_controls(location) == {"": {"2017-05-15": 7.0}}
+    for encoding in ("utf-16", "utf-8"):  # PowerShell 5.1 writes UTF-16
+        file.write_text(json.dumps(METRIC, indent=2), encoding)
+        for location in (str(file), file.as_uri()):
+            assert read_controls(location) == {"": {"2017-05-15": 7.0}}
     file.write_text(json.dumps({"value": []}))
     with pytest.raises(JobError, match="holds 0 metrics; ask for one"):
         read_controls(str(file))
     with pytest.raises(JobError, match=r"--control file:///nowhere\.csv: .*No such file"):
         read_controls("file:///nowhere.csv")
+
+
+def test_a_control_with_two_figures_for_a_day_is_refused(tmp_path: Path) -> None:
+    """Of the hours of a day, the last one would otherwise count as the day."""
+    file = tmp_path / "control.csv"
+    file.write_text("date,event,value\n2017-05-15,A,3\n2017-05-15,B,4\n2017-05-15,A,5\n")
+    with pytest.raises(JobError, match="line 4: a second figure for 2017-05-15; write one for"):
+        read_controls(str(file))
 
 
 def test_lines_that_cannot_be_read_are_reported_with_file_and_field(

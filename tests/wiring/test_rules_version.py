@@ -73,6 +73,16 @@ def test_the_version_changes_with_the_source_code_of_the_rules(
     assert (version() != before) is changed
 
 
+@pytest.mark.parametrize("first", [b"# Gesch\xe4ft\n", b"# -*- coding: cp1252 -*- Gesch\xe4ft\n"])
+def test_rules_that_python_imports_have_a_version_in_any_encoding(
+    folder: Path, first: bytes
+) -> None:
+    """Python allows any bytes in comments, such as those of an editor on Windows."""
+    before, file = version(), folder / "scaling_rules.py"
+    file.write_bytes(first + file.read_bytes())
+    assert version() != before
+
+
 @pytest.mark.parametrize(
     ("name", "value", "changed"),
     [

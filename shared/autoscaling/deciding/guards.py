@@ -188,7 +188,7 @@ def nothing_finished(capacity: int, context: Context) -> Limit | None:
         if each.none_finished and context.seen.now < until:
             return Limit(current, f"{each.text}: no scale-out until {until:%H:%M:%S} UTC")
     estimate = context.seen.estimate
-    if capacity > current and estimate is not None and estimate.limited:
+    if capacity > current and seconds and estimate is not None and estimate.limited:
         return Limit(
             current, "the last instances that were added finish nothing more: no scale-out"
         )

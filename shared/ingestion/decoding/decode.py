@@ -1,6 +1,7 @@
 """Decodes the body of an event into readings: this app's own metric JSON, or records of Azure
-Monitor. An event has one object, a list, or one object a line, and may be compressed with gzip.
-What is certainly not a metric is set aside (see ``foreign``)."""
+Monitor. An event has one object, a list, or one object a line, each of which may be a batch of
+records, and may be compressed with gzip. What is certainly not a metric is set aside (see
+``foreign``)."""
 
 from __future__ import annotations
 
@@ -91,10 +92,11 @@ def _items(documents: Sequence[Item]) -> list[Item]:
             raise BadEvent(f"records is {quoted(elements)}; it must be a list")
         _check_number(len(items) + len(elements))
         many = name or len(elements) > 1
-        items += [
-            (f"{place} {name}[{index}]".lstrip() if many else place, element)
-            for index, element in enumerate(elements)
-        ]
+        for index, element in enumerate(elements):
+            item = (f"{place} {name}[{index}]".lstrip() if many else place, element)
+            is_batch = not name and isinstance(element, dict) and "records" in element
+            items += _items([item]) if is_batch else [item]
+            _check_number(len(items))
     return items
 
 

@@ -108,6 +108,7 @@ MIXED = SINGLE_QUOTED.replace(b'"records": [', b'"records": [' + ONE[13:-2] + b"
         pytest.param(gzip.compress(ONE), id="gzip"),
         pytest.param(gzip.compress(ONE[:40]) + gzip.compress(ONE[40:]), id="two gzip members"),
         pytest.param(MIXED, id="beside a log in single quotes"),
+        pytest.param(b"[" + ONE + b"]", id="a list of batches, as a forwarder writes"),
     ],
 )
 def test_a_record_is_read_however_azure_writes_and_packs_it(event: bytes) -> None:
