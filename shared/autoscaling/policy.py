@@ -32,6 +32,7 @@ from shared.values.measurements import (
     EvidenceValue,
     WeekProfile,
     Window,
+    span,
 )
 from shared.values.text import NAME, quoted
 
@@ -68,10 +69,15 @@ RATE_SOURCES = {
 
 @dataclass(frozen=True, slots=True)
 class Unhelpful:
-    """So many ``more`` instances than ``enough`` finished nothing more."""
+    """So many ``more`` instances than ``enough`` finished nothing more, counted ``until`` then."""
 
     enough: int
     more: int
+    until: datetime | None = None
+
+    def lasts(self, seconds: float, now: datetime) -> bool:
+        """Whether the counts are not older than that."""
+        return self.until is not None and now < self.until + span(seconds)
 
     def __str__(self) -> str:
         return f"{self.more} more instance{'s'[: self.more - 1]} finished nothing more"

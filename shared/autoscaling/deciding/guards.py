@@ -16,10 +16,8 @@ from shared.autoscaling.policies.recommendations import capacity_at, full_instan
 from shared.autoscaling.policy import (
     Observation,
     PolicyFunction,
-    RateEstimate,
     Recommendation,
     Resource,
-    Unhelpful,
     ask,
     said,
 )
@@ -190,8 +188,8 @@ def nothing_finished(capacity: int, context: Context) -> Limit | None:
         until = each.stall.since + each.limit + span(seconds)
         if each.none_finished and context.seen.now < until:
             return Limit(current, f"{each.text}: no scale-out until {until:%H:%M:%S} UTC")
-    found = unhelpful(context.resource, context.state, context.seen.estimate, context.seen.now)
-    if found is None or capacity <= found.enough:
+    found = context.seen.estimate and context.seen.estimate.unhelpful
+    if not found or not found.lasts(seconds, context.seen.now):
         return None
     most = max(current, found.enough)
     if context.guards.step_back and not any(
@@ -200,15 +198,6 @@ def nothing_finished(capacity: int, context: Context) -> Limit | None:
         most = found.enough
     what = f"back to {most}" if most < current else f"no scale-out above {most}"
     return Limit(most, f"{found}: {what}") if capacity > most else None
-
-
-def unhelpful(
-    resource: Resource, state: ScalingState, estimate: RateEstimate | None, now: datetime
-) -> Unhelpful | None:
-    """The instances that helped nobody, according to counts that are not too old."""
-    until, seconds = state.learned.work.until, resource.guards.nothing_finished_seconds
-    is_recent = until is not None and now < until + span(seconds)
-    return estimate.unhelpful if estimate and is_recent else None
 
 
 # --- 2. rate of change ------------------------------------------------------------------------

@@ -164,7 +164,7 @@ def counted_rate(work: BusyIntervals) -> RateEstimate | None:
     low, unhelpful = low_end(rate, error), None
     if most:
         few, many = round(enough / work.minutes), round(most / work.minutes)
-        unhelpful = Unhelpful(few, many - few) if many > few else None
+        unhelpful = Unhelpful(few, many - few, work.until) if many > few else None
     return RateEstimate(RateSource.COUNTED, rate, low, error, chance=chance, unhelpful=unhelpful)
 
 

@@ -26,12 +26,7 @@ from shared.autoscaling.deciding.decide import (
     effective_override,
     within_plan,
 )
-from shared.autoscaling.deciding.guards import (
-    few_changes_left,
-    standstill,
-    unhelpful,
-    waited_seconds,
-)
+from shared.autoscaling.deciding.guards import few_changes_left, standstill, waited_seconds
 from shared.autoscaling.deciding.samples import known_capacity, samples_of
 from shared.autoscaling.declaring import Limits, Mode
 from shared.autoscaling.learning.backlogs import Unfallen, age_minutes, unfallen
@@ -272,7 +267,8 @@ def _unhelpful(
     resource: Resource, state: ScalingState, now: datetime
 ) -> Iterator[LastingCondition]:
     estimate = rate_estimate(resource.throughput, state.learned)
-    if found := unhelpful(resource, state, estimate, now):
+    found = estimate and estimate.unhelpful
+    if found and found.lasts(resource.guards.nothing_finished_seconds, now):
         meaning = "The limit lies behind the instances, so no more are added."
         todo = "Find what they wait for, such as a database."
         kind = NewsKind.SCALING_UNHELPFUL
