@@ -65,6 +65,8 @@ LIMITED_SHARE = 0.25
 should in addition."""
 LIMITED_RISE = 1.1
 """A rise by less than this factor does not show it, either."""
+SLOWER_SHARE = 0.7
+"""If less than this share is completed as soon as they start, the workers have become slower."""
 LIMITED_MAX = 60
 """Only so many intervals after the last ones with fewer instances show it."""
 HOURS_NOISE = 1.5
@@ -208,7 +210,12 @@ def _unhelpful_rise(known: Sequence[tuple[float, ...]], together: int) -> tuple[
             before = at_most[end - INTERVALS_MIN : end]
             if max([busy for _, busy in before]) < fewest:
                 settled = [(useful, n) for _, n, useful, sure in known[:end] if n == sure]
-                if not _helps(before, after, _noise(settled)) and not _helps(before, last):
+                useful = [
+                    fmean([n for n, _ in some])
+                    for some in (before, at_most[end : at + INTERVALS_MIN])
+                ]
+                helps = _helps(before, after, _noise(settled)) or _helps(before, last)
+                if not helps and useful[1] >= SLOWER_SHARE * useful[0]:
                     return at, before[-1][1], max([sure for _, sure in at_least[at:]])
                 break
     return len(known), math.inf, 0.0

@@ -178,6 +178,12 @@ def intervals(*levels: tuple[float, ...]) -> BusyIntervals:
     return BusyIntervals(recent=recent, since_empty=len(recent), minutes=1)
 
 
+SLOWER = BusyIntervals(
+    recent=((120, 3),) * 12 + ((50, 4, 50, 3),) * 3 + ((70, 4),) * 4, since_empty=19, minutes=1
+)
+"""Workers that become slower while one more starts."""
+
+
 @pytest.mark.parametrize(
     ("recent", "likely", "unhelpful"),
     [
@@ -189,6 +195,8 @@ def intervals(*levels: tuple[float, ...]) -> BusyIntervals:
         (intervals((12, 120, 3), (6, 240, 6)), 40, None),
         (intervals((12, 120, 3), (6, 125, 6)), 40, Unhelpful(3, 3)),
         (intervals((12, 120, 3), (6, 90, 6)), 40, Unhelpful(3, 3)),
+        (intervals((12, 120, 3), (5, 50, 3), (3, 70, 4)), 17.1, None),  # slower before they start
+        (SLOWER, 17.5, None),
         (intervals((12, 120, 3), (2, 125, 6)), 24.7, None),  # too few to tell
         (intervals((12, 120, 3), (3, 122, 4), (3, 121, 5)), 40, Unhelpful(3, 2)),
         (intervals((12, 120, 3), (6, 125, 6), (50, 121, 3)), 40.3, Unhelpful(3, 3)),  # stepped back
