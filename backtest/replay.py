@@ -6,6 +6,7 @@ step by step, just as in the flows of ``shared.autoscaling`` but without their s
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
@@ -32,7 +33,7 @@ from shared.autoscaling.errors import CapacityDelayed
 from shared.autoscaling.sources import Source
 from shared.autoscaling.state import ScaleAction, ScalingState
 from shared.autoscaling.transition import advance
-from shared.values.measurements import CAPACITY_METRIC, Metric, MetricValue
+from shared.values.measurements import CAPACITY_METRIC, NOTHING, Metric, MetricValue
 
 Feed = Literal["backlog", "finished", "incoming", "cpu", "0"]
 
@@ -133,6 +134,7 @@ class App:
         self.orders: list[Order] = []
         self.rule_error = ""
         self.false_alarms = 0
+        self.limited_by = Counter[str]()
         self._feeds = feeds(resource, plan.arena)
         self._late = {name for name in self._feeds if self._is_late(name)}
         self._unpublished: list[tuple[datetime, Metric]] = []
@@ -191,6 +193,7 @@ class App:
 
     def decided(self, decision: Decision) -> None:
         """Look at a decision; a policy that raises is held, and must not stay unseen here."""
+        self.limited_by.update(decision.limited_by)
         if not self.rule_error and decision.candidates and decision.candidates[0].failed:
             self.rule_error = f"{decision.reason} (first at {decision.time:%Y-%m-%d %H:%M})"
 
@@ -248,6 +251,8 @@ class Replay:
     """How often the app took its own change of capacity for one made by hand."""
     ordered: Schedule = field(default_factory=lambda: as_schedule(()))
     """The instances in each step that work or start, which are those that are paid for."""
+    limited_by: Mapping[str, int] = field(default_factory=lambda: NOTHING)
+    """How many decisions each guard changed."""
 
 
 def in_arena(resource: Resource, arena: Arena) -> Resource:
@@ -313,7 +318,12 @@ def replay_workload(
             now += step  # noqa: PLW2901
             app.end(at, now, seen, _whole(passed, steps) if at % steps == steps - 1 else None)
     return Replay(
-        as_schedule(capacity), app.orders, app.rule_error, app.false_alarms, as_schedule(ordered)
+        as_schedule(capacity),
+        app.orders,
+        app.rule_error,
+        app.false_alarms,
+        as_schedule(ordered),
+        app.limited_by,
     )
 
 

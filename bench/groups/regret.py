@@ -32,7 +32,7 @@ from backtest.replay import replay
 from backtest.rivals import RIVALS
 from backtest.rules_file import load_rules
 from backtest.workload import Workload, load_workload, workload_of
-from backtest.world import VARIATIONS, varied
+from backtest.world import OUTAGE, VARIATIONS, varied
 from bench.measurement import Measurement
 from bench.traffic import DAY, SHAPES, constant, traffic
 
@@ -61,7 +61,14 @@ STATISTICS: Mapping[str, Callable[[Sequence[float]], float]] = {
     "median": median,
     "worst": max,
 }
-Scores = Mapping[str, Score]
+
+
+class Scores(dict[str, Score]):
+    """The score of everybody's schedule, by name."""
+
+    false_holds = 0
+    """The decisions that were held because no instance, or none of those added last, seemed to
+    finish anything, with finished items counted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,11 +127,16 @@ def scores(run: Run) -> Scores:
     """The cost of everybody's schedule on one trace."""
     rules, arena, workload = load_rules(RULES_FILE), run.arena, run.workload
     schedules = {name: rival(arena, workload) for name, rival in RIVALS.items()}
-    for mode, each in arenas(arena).items():
-        schedules[mode] = replay(each, workload, rules.resource, rules.timing).capacity
+    replays = {
+        mode: replay(each, workload, rules.resource, rules.timing)
+        for mode, each in arenas(arena).items()
+    }
+    schedules |= {mode: each.capacity for mode, each in replays.items()}
     schedules[BEST] = clairvoyant(arena, workload.arrivals)
     played = {n: course(arena, workload.arrivals, planned) for n, planned in schedules.items()}
-    return {name: one.score(arena) for name, one in played.items()}
+    found = Scores({name: one.score(arena) for name, one in played.items()})
+    found.false_holds = replays[COUNTED].limited_by.get("nothing_finished", 0)
+    return found
 
 
 def all_scores(runs: Sequence[Run], processes: int | None) -> Iterator[Scores]:
@@ -146,7 +158,7 @@ def arenas(arena: Arena) -> Mapping[str, Arena]:
     }
 
 
-def regret(found: Scores, name: str) -> float:
+def regret(found: Mapping[str, Score], name: str) -> float:
     """The cost above the clairvoyant's, relative to it."""
     return found[name].J / found[BEST].J - 1
 
@@ -190,9 +202,13 @@ def _measurements(found: Sequence[Scores], runs: Sequence[Run]) -> Iterator[Meas
             note = f"{world}; {', '.join(POPULAR)} by more than a point; baseline: all traces"
             line = f"{which}{name}.rival_better"
             yield Measurement(line, better, "traces", len(found), note=note)
+        if arena.variation != OUTAGE:
+            held, note = sum(one.false_holds for one in found), f"{world}; baseline: all of them"
+            steps = sum(run.workload.minutes for run in runs) * arena.steps_per_minute
+            yield Measurement(f"{which}{COUNTED}.false_holds", held, "decisions", steps, "0", note)
 
 
-def is_rival_better(found: Scores, name: str) -> bool:
+def is_rival_better(found: Mapping[str, Score], name: str) -> bool:
     """True if one of the popular rivals is more than a point of regret better."""
     return any(regret(found, each) < regret(found, name) - BETTER_BY for each in POPULAR)
 

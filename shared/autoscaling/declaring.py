@@ -112,8 +112,10 @@ class Guards:
     """The changes of a plan that Azure allows within an hour. Scale-in leaves the last four."""
     nothing_finished_seconds: UpToADay = 1800
     """How long the resource is not scaled out if counts say that nothing is finished although work
-    waits, because more instances would not work either. 0 permits scale-out, also where the
-    instances that were added last finish nothing more."""
+    waits, because more instances would not work either, or that those added last finish nothing
+    more. 0 permits scale-out."""
+    step_back: Flag = False
+    """True if instances that finish nothing more are removed. It needs ``start_up_minutes``."""
 
     def missing_for(self, metric_name: str) -> Missing:
         return self.missing_by_metric.get(metric_name, self.missing)

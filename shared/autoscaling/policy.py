@@ -32,6 +32,7 @@ from shared.values.measurements import (
     EvidenceValue,
     WeekProfile,
     Window,
+    span,
 )
 from shared.values.text import NAME, quoted
 
@@ -67,6 +68,22 @@ RATE_SOURCES = {
 
 
 @dataclass(frozen=True, slots=True)
+class Unhelpful:
+    """So many ``more`` instances than ``enough`` finished nothing more, counted ``until`` then."""
+
+    enough: int
+    more: int
+    until: datetime | None = None
+
+    def lasts(self, seconds: float, now: datetime) -> bool:
+        """Whether the counts are not older than that."""
+        return self.until is not None and now < self.until + span(seconds)
+
+    def __str__(self) -> str:
+        return f"{self.more} more instance{'s'[: self.more - 1]} finished nothing more"
+
+
+@dataclass(frozen=True, slots=True)
 class RateEstimate:
     """The rate per instance in items a minute, where it comes from, and how sure it is."""
 
@@ -80,8 +97,12 @@ class RateEstimate:
     """The rate that is set by hand, if what is seen has refuted it."""
     chance: float = 0.0
     """The part of the relative error that is that of the mean, not that of the next hour."""
-    limited: bool = False
-    """True if the limit lies behind the instances: more of them finish nothing more."""
+    unhelpful: Unhelpful | None = None
+    """The instances that helped nobody, because the limit lies behind them."""
+
+    @property
+    def limited(self) -> bool:
+        return self.unhelpful is not None
 
     @property
     def high(self) -> float:

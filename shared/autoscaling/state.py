@@ -134,10 +134,13 @@ class BusyIntervals:
 
     until: datetime | None = None
     """The end of the last interval that was evaluated."""
-    recent: tuple[tuple[float, float], ...] = ()
-    """For each interval, the number of finished items, and of instance-minutes."""
+    recent: tuple[tuple[float, ...], ...] = ()
+    """For each interval, the deliveries that ended and the instance-minutes; and if they differ,
+    those that did not fail, and those of instances that surely worked."""
     since_empty: int = 0
     """How many of them have ended since the queue was empty."""
+    minutes: float = 0
+    """The usual length of an interval; 0 if none was evaluated since this is stored."""
 
 
 @dataclass(frozen=True, slots=True)

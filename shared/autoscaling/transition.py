@@ -31,6 +31,7 @@ from shared.autoscaling.learning.backlogs import (
     with_stalls,
 )
 from shared.autoscaling.learning.claims import undoubted, with_counted_rate, with_growth
+from shared.autoscaling.learning.counts import ABANDONED, failures_metric
 from shared.autoscaling.learning.throughput import (
     Counted,
     counted_rate,
@@ -111,7 +112,7 @@ def merged(
 def _decides(resource: Resource, state: ScalingState, metric: Metric, now: datetime) -> bool:
     if metric.name == CAPACITY_METRIC:
         return _all_missing(resource, state, now)
-    return metric.name != resource.throughput.counted_metric
+    return metric.name not in (resource.throughput.counted_metric, ABANDONED)
 
 
 def _decided(
@@ -180,6 +181,7 @@ def _learned(resource: Resource, state: ScalingState, now: datetime) -> ScalingS
         series.interval if series else None,
         fall_limit(resource, state),
         start_up_minutes(throughput, state.learned),
+        samples_of(state, failures_metric(resource)),
     )
     backlog = received(samples_of(state, resource.backlog_metric or ""))
     read, trend = samples_of(state, CAPACITY_METRIC), state.learned.trend

@@ -20,6 +20,7 @@ class NewsKind(StrEnum):
     SCALED = "scaled"
     SCALING_REFUSED = "scaling.refused"
     SCALING_INCOMPLETE = "scaling.incomplete"
+    SCALING_UNHELPFUL = "scaling.unhelpful"
     AT_MAXIMUM = "at.maximum"
     BACKLOG_UNFALLEN = "backlog.not.falling"
     RATE_REFUTED = "rate.refuted"

@@ -112,6 +112,7 @@ CLOCKS = [MetricValue(ago(age), ago(age + 300).timestamp()) for age in (60, 30, 
 REFUTED = Learned(
     work=BusyIntervals(recent=((56.0, 2.0),) * 9), claim=RateClaim(60, 9, ago(7200), ago(3600))
 )
+UNHELPFUL = Learned(work=BusyIntervals(NOW, ((100.0, 2.0),) * 6 + ((100.0, 4.0),) * 6, 12, 1))
 STALLED = Learned(stalls=(Stall("backlog", ago(1800), ago(1860)),))
 REFUSED = desired(status=ActionStatus.FAILED, last_error="the identity lacks the right")
 HUNG = desired(requested_at=ago(720), last_error="no answer within 30 s")
@@ -188,6 +189,9 @@ CASES = [
          "Correct rate_per_instance_minute, or set trust_rate=True", "rate.refuted",
          replace(HEALTHY, learned=REFUTED), declared={"throughput": Throughput(60)},
          subject="plan-1/rate"),
+    Case("warning", "2 more instances finished nothing more", "The limit lies behind the instances",
+         "Find what they wait for", "scaling.unhelpful", replace(HEALTHY, learned=UNHELPFUL),
+         subject="plan-1/instances"),
     Case("warning", "subscription orders/billing is Disabled, so nothing can be received from it",
          "The rules hold the capacity.", "Make it active once", "entity.disabled",
          having("backlog", replace(sample(5), status="Disabled")), subject="plan-1/entity"),

@@ -57,11 +57,6 @@ TWO_SETS = {
             {"TrendsSubmitter": "local", "TrendsDataSets": "one, two", "TrendsInput": "x"},
             "must contain {dataset}",
         ),
-        (
-            {**TWO_SETS, "TrendsArguments": "--event A --tables https://a.table.core.windows.net"},
-            "TrendsArguments: must not contain --tables, because TrendsDataSets names several",
-        ),
-        ({**TWO_SETS, "TrendsArguments": "--tables=Storage"}, "must not contain --tables"),
     ],
 )
 def test_a_problem_names_its_setting_and_its_bound(environ: dict[str, str], complaint: str) -> None:

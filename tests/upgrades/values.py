@@ -102,7 +102,7 @@ STATE = ScalingState(
         epoch=6,
         dead_times=3,
         dead_time_minutes=2.5,
-        work=BusyIntervals(ago(60), ((20.0, 1.0), (30.0, 2.0)), 2),
+        work=BusyIntervals(ago(60), ((20.0, 1.0), (30.0, 2.0)), 2, 1.5),
         trend=BacklogTrend(ago(60), 30.0, 1.0, 0.5, 2.0, 0.25, 9.0, 180.0, 18.0, 12.0, against=1.5),
         stalls=(Stall("backlog", ago(900), ago(1000)),),
         claim=RateClaim(60.0, 6.5, ago(7200), ago(3600), shown=True),

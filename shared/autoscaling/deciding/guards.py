@@ -181,18 +181,23 @@ def consumer_broken(capacity: int, context: Context) -> Limit | None:
 
 def nothing_finished(capacity: int, context: Context) -> Limit | None:
     """No scale-out for a while if, by the counts, none of the instances finishes anything, or those
-    that were added last finish nothing more."""
+    that were added last finish nothing more. With ``step_back``, those are removed, unless the data
+    to decide this is missing."""
     current, seconds = context.seen.capacity, context.guards.nothing_finished_seconds
     for each in context.unfallen if capacity > current else ():
         until = each.stall.since + each.limit + span(seconds)
         if each.none_finished and context.seen.now < until:
             return Limit(current, f"{each.text}: no scale-out until {until:%H:%M:%S} UTC")
-    estimate = context.seen.estimate
-    if capacity > current and seconds and estimate is not None and estimate.limited:
-        return Limit(
-            current, "the last instances that were added finish nothing more: no scale-out"
-        )
-    return None
+    found = context.seen.estimate and context.seen.estimate.unhelpful
+    if not found or not found.lasts(seconds, context.seen.now):
+        return None
+    most = max(current, found.enough)
+    if context.guards.step_back and not any(
+        guard(found.enough, context) for guard in (missing_data, entity_disabled)
+    ):
+        most = found.enough
+    what = f"back to {most}" if most < current else f"no scale-out above {most}"
+    return Limit(most, f"{found}: {what}") if capacity > most else None
 
 
 # --- 2. rate of change ------------------------------------------------------------------------
@@ -431,9 +436,9 @@ GUARDS: tuple[Guard, ...] = (
     missing_data,
     entity_disabled,
     consumer_broken,
-    nothing_finished,
     stabilisation,
     flap_projection,
+    nothing_finished,
     rate_limits,
     cooldown,
     filling,

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from shared.autoscaling.errors import BadMessage
+from shared.autoscaling.learning.counts import ABANDONED
 from shared.autoscaling.learning.throughput import (
     known_throughput,
     rate_estimate,
@@ -191,7 +192,7 @@ def kept_seconds(resource: Resource, name: str) -> tuple[float, float]:
     Decisions do not use counts of items, so a sample of a count may be as old as the history.
     """
     usual_lag = resource.source(name).usual_lag_seconds
-    counts = name == resource.throughput.counted_metric
+    counts = name in (resource.throughput.counted_metric, ABANDONED)
     kept = resource.kept_history_seconds
     return (kept if counts else resource.window_seconds) + usual_lag, kept + usual_lag
 

@@ -258,6 +258,8 @@ def _guards(resource: Resource) -> Iterator[str]:
     for name in guards.missing_by_metric:
         yield from _undeclared(resource, "guards.missing_by_metric: metric", name)
     yield from _undeclared(resource, "guards.breaker_metric", guards.breaker_metric)
+    if guards.step_back and resource.throughput.start_up_minutes is None:
+        yield "guards.step_back = True: throughput.start_up_minutes must be set"
     for position, limit in enumerate(guards.rate_limits):
         place = f"guards.rate_limits[{position}]."
         if must := Bounds(1, resource.kept_history_seconds).problem(limit.period_seconds):

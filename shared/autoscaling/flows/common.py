@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 from shared.autoscaling.acting.activation import Standing, told
 from shared.autoscaling.errors import BadMessage, StateConflict, StateUnreadable, UnknownResource
+from shared.autoscaling.learning.counts import ABANDONED
 from shared.autoscaling.messages import Samples, summary
 from shared.autoscaling.policy import Resource
 from shared.autoscaling.ports import Snapshot, StateStore
@@ -38,7 +39,7 @@ def check_metric_name(resource: Resource, name: str, *, sent: bool = False) -> N
     sender outside the app, only a QueueMetric is accepted, so that it cannot replace what the app
     reads itself."""
     metric = f"metric {quoted(name)} of {resource.name!r}"
-    if name != CAPACITY_METRIC and name not in resource.metrics:
+    if name not in (CAPACITY_METRIC, ABANDONED) and name not in resource.metrics:
         declared = ", ".join(sorted(resource.metrics))
         raise UnknownResource(
             f"{metric} is not declared in scaling_rules.py (declared: {declared})"

@@ -5,11 +5,10 @@ from __future__ import annotations
 import logging
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence, Set
-from dataclasses import replace
-from datetime import UTC, datetime, timedelta
 
 from shared.autoscaling.flows.common import log_action
 from shared.autoscaling.learning.counts import (
+    ABANDONED,
     COMPLETED,
     NAMESPACES_SETTING,
     count_of,
@@ -29,18 +28,16 @@ from shared.values.measurements import (
 
 log = logging.getLogger(__name__)
 
-INCOMING, ABANDONED, SUBSCRIPTIONS = "+incoming", "+abandoned", "+subscriptions"
+INCOMING, SUBSCRIPTIONS = "+incoming", "+subscriptions"
 """The names of readings that only the collector needs. Declared metrics cannot have such names."""
 HELPERS = (INCOMING, ABANDONED, SUBSCRIPTIONS)
+"""The readings in addition to the metrics of a resource."""
 READINGS = {
     COMPLETED: "completed messages",
     INCOMING: "incoming messages",
     SUBSCRIPTIONS: "the number of subscriptions of the topic",
     ABANDONED: "abandoned deliveries",
 }
-REMEMBERED = timedelta(minutes=30)
-"""How long counts of abandoned deliveries are kept, and not logged again."""
-NEVER = datetime.max.replace(tzinfo=UTC)
 
 ESTIMATED = "estimated from the backlog, and the default policy plans with the low end of it"
 MEANWHILE = f"Meanwhile the rate per instance stays as it was counted, or is {ESTIMATED}"
@@ -52,8 +49,6 @@ class MessageCounts:
 
     def __init__(self) -> None:
         self._histories: dict[str, ShareHistory] = {}
-        self._abandoned: dict[str, tuple[MetricValue, ...]] = {}
-        self._failing_at: dict[str, datetime] = {}
         self._told = defaultdict[str, set[str]](set)
 
     def sources(self, resource: Resource) -> Mapping[str, Source]:
@@ -94,30 +89,10 @@ class MessageCounts:
         others = [m for m in metrics if m.name not in (COMPLETED, *HELPERS)]
         count = by_name.get(SUBSCRIPTIONS)
         if backlog.siblings is None or (count and count[-1].value == 1):
-            values = self._finishing(resource, by_name)
-        else:
-            values = self._of_subscription(resource, by_name)
+            self._tell_if_failing(resource, by_name)
+            return [m for m in metrics if m.name not in (INCOMING, SUBSCRIPTIONS)]
+        values = self._of_subscription(resource, by_name)
         return [*others, *(Metric(resource.name, COMPLETED, value) for value in values)]
-
-    def _finishing(
-        self, resource: Resource, by_name: Mapping[str, Sequence[MetricValue]]
-    ) -> Sequence[MetricValue]:
-        """The counts with abandoned deliveries, which are work, too. Left out are the minutes with
-        more of them than completed messages, because something failed that the workers depend
-        on."""
-        kept = (*self._abandoned.get(resource.name, ()), *by_name.get(ABANDONED, ()))
-        start = max((each.time for each in kept), default=NEVER) - REMEMBERED
-        self._abandoned[resource.name] = tuple(each for each in kept if each.time >= start)
-        abandoned = {each.time: each.value for each in kept}
-        completed = by_name.get(COMPLETED, ())
-        failing = [each for each in completed if abandoned.get(each.time, 0.0) > each.value]
-        if failing:
-            self._tell_failing(resource, failing[-1].time)
-        return [
-            replace(each, value=each.value + abandoned.get(each.time, 0.0))
-            for each in completed
-            if each not in failing
-        ]
 
     def _of_subscription(
         self, resource: Resource, by_name: Mapping[str, Sequence[MetricValue]]
@@ -157,7 +132,7 @@ class MessageCounts:
         self, resource: Resource, failures: Mapping[str, str], *, worked: bool
     ) -> None:
         if worked:
-            self._told[resource.name] &= {"counts_shared"}
+            self._told[resource.name] &= {"counts_shared", "counts_abandoned"}
         for name, what in READINGS.items():
             if reason := failures.get(name):
                 text = f"{what} cannot be read: {reason}"
@@ -166,16 +141,20 @@ class MessageCounts:
                 self._tell(resource, "counts_unavailable", text, reason.partition(":")[0])
                 return
 
-    def _tell_failing(self, resource: Resource, minute: datetime) -> None:
-        before = self._failing_at.get(resource.name)
-        self._failing_at[resource.name] = minute
-        if before is None or minute > before + REMEMBERED:
+    def _tell_if_failing(
+        self, resource: Resource, by_name: Mapping[str, Sequence[MetricValue]]
+    ) -> None:
+        abandoned = {each.time: each.value for each in by_name[ABANDONED]}
+        for each in by_name[COMPLETED]:
+            if abandoned.get(each.time, 0.0) <= each.value:
+                self._told[resource.name].discard("counts_abandoned")
+                continue
             text = (
                 "the workers abandoned more deliveries than they completed in the minute up to "
-                f"{minute:%H:%M} UTC: the rate per instance is not learned from such minutes. "
+                f"{each.time:%H:%M} UTC: the rate per instance is not learned from such minutes. "
                 "Check the workers and what they depend on"
             )
-            log_action(log, "counts_abandoned", resource.name, text)
+            self._tell(resource, "counts_abandoned", text)
 
     def _tell(self, resource: Resource, action: str, text: str, cause: str = "") -> None:
         told = self._told[resource.name]

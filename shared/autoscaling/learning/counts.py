@@ -13,6 +13,8 @@ from shared.autoscaling.sources import MetricSeries, Source
 
 COMPLETED = "completed-messages"
 """The name of the metric that is added to a resource."""
+ABANDONED = "+abandoned"
+"""The metric of abandoned deliveries, whose name no declared metric can have."""
 NAMESPACES_SETTING = "ServiceBusNamespaceIds"
 SOLE_CONNECTION = "ServiceBusConnection"
 
@@ -68,6 +70,15 @@ def counting_series(resource: Resource) -> MetricSeries | None:
     if resource.throughput.completed_metric != COMPLETED or counted_backlog(resource) is None:
         return None
     return resource.source(COMPLETED).series
+
+
+def failures_metric(resource: Resource) -> str:
+    """The metric of the deliveries that failed: of completed messages the abandoned ones, of
+    arrivals the declared dead letters of the backlog."""
+    place, metrics = resource.source(resource.backlog_metric).place, resource.metrics.items()
+    here = [(name, each) for name, each in metrics if place and each.place == place]
+    dead = [name for name, each in here if getattr(each, "count", "") == "dead_letter"]
+    return ABANDONED if resource.throughput.completed_metric else "".join(dead[:1])
 
 
 def why_not_counted(resource: Resource) -> str:

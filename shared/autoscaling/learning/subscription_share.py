@@ -93,7 +93,7 @@ def _busy_minute(history: ShareHistory, incoming: MetricValue) -> BusyMinute | N
     interval = (MetricValue(incoming.time - MINUTE, 0), incoming)
     counted = Counted(interval, incoming=True)
     work = with_counted(BusyIntervals(), counted, history.backlog, history.capacity)
-    if not work.recent:
+    if not work.recent or len(work.recent[0]) > 2:  # instances may have been starting
         return None
     done, busy = work.recent[0]
     return BusyMinute(incoming.value, busy, incoming.value - done)

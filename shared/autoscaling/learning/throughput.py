@@ -9,7 +9,7 @@ change, all were busy, and finished = μ·n·minutes. If arrivals are counted, f
 less the growth of the backlog. So μ = Σ finished / Σ n·minutes since the last jump of the rate. The
 noise is the variance between adjacent intervals (von Neumann, 1941); what intervals vary beyond it
 is how the rate differs between hours. Intervals in which the instances may not have worked
-(``_works``) are left out, and so are outliers (outliers.py).
+(``_works``) are left out, and so are outliers (``believable``).
 
 *Start-up time.* Resource Manager shows an ordered number within seconds, long before the instances
 work. So only the wait until it is read is learned, and an instance counts as working once the
@@ -25,17 +25,32 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from itertools import accumulate, pairwise
-from statistics import fmean, median_low
+from statistics import fmean, median, median_low
 
 from shared.autoscaling.declaring import Throughput
 from shared.autoscaling.learning.backlog_rate import Samples, low_end, posterior
 from shared.autoscaling.learning.claims import LOWEST_SHARE, planned_rate
-from shared.autoscaling.learning.outliers import RECENT_MAX, Pair, believable
 from shared.autoscaling.policies.queue_age import START_UP_MINUTES
-from shared.autoscaling.policy import RATE_ERROR_MAX, RATE_SOURCES, RateEstimate, RateSource
+from shared.autoscaling.policy import (
+    RATE_ERROR_MAX,
+    RATE_SOURCES,
+    RateEstimate,
+    RateSource,
+    Unhelpful,
+)
 from shared.autoscaling.state import ActionStatus, BusyIntervals, Desired, Learned, ScalingState
 from shared.values.measurements import CAPACITY_METRIC, NO_SAMPLES, MetricValue, time_of
 
+MINUTE = timedelta(minutes=1)
+Pair = tuple[float, float]
+"""The items finished in an interval, and the instance-minutes (not 0)."""
+RECENT_MAX = 120
+"""The number of intervals that are kept."""
+JUDGED_MIN, JUDGED_MAX = 3, 15
+DEVIATIONS_MAX, TIMES_MIN, TIMES_MAX = 9, 2, 10
+"""See ``believable``, which uses few of the last intervals, so that a new rate is believed soon."""
+PART_MAX, WHOLE_MIN = 1e18, 1e-6
+"""An interval with a larger part or a smaller whole is an outlier: squares could be infinite."""
 INTERVALS_MIN = 3
 """With fewer intervals, the standard error is not known, and ``ROUGH_ERROR`` is assumed."""
 ROUGH_ERROR = 0.3
@@ -48,8 +63,12 @@ deviations and this share."""
 LIMITED_SHARE = 0.25
 """The limit lies behind the instances if more of them finish less than this share of what they
 should in addition."""
+LIMITED_RISE = 1.1
+"""A rise by less than this factor does not show it, either."""
+SLOWER_SHARE = 0.7
+"""If less than this share is completed as soon as they start, the workers have become slower."""
 LIMITED_MAX = 60
-"""Only so many intervals after the last ones with fewer instances show this."""
+"""Only so many intervals after the last ones with fewer instances show it."""
 HOURS_NOISE = 1.5
 """What exceeds the variance between adjacent intervals by this factor is variance between hours."""
 SETTLING_MINUTES = 1.0
@@ -78,10 +97,9 @@ def rate_estimate(fixed: Throughput, learned: Learned) -> RateEstimate | None:
         lowest = 0.0 if claim.shown else LOWEST_SHARE * told
         return replace(seen, low=max(rate, lowest), told=told)
     counted = counted_rate(learned.work)
-    limited = counted is not None and counted.limited
     rate = planned_rate(claim) if claim and doubted else told
     source = RateSource.DOUBTED if rate < 0.99 * told else RateSource.SETTINGS
-    return RateEstimate(source, rate, rate, 0.0, limited=limited)
+    return RateEstimate(source, rate, rate, 0.0, unhelpful=counted.unhelpful if counted else None)
 
 
 def contradiction(fixed: Throughput, learned: Learned, now: datetime) -> str:
@@ -125,9 +143,16 @@ def known_throughput(
 def counted_rate(work: BusyIntervals) -> RateEstimate | None:
     """The rate per instance according to the counts of busy intervals since its last jump; None
     without any, or if they contradict each other too much. The low end includes what the next hour
-    may differ."""
-    pairs = believable(work.recent)
-    since, limited = _since_jump(pairs, min(work.since_empty, LIMITED_MAX))
+    may differ. Intervals with instances that helped nobody do not count, because the limit lies
+    behind them, nor those in which most deliveries failed."""
+    known = [(*each, *each)[:4] for each in work.recent if each[1] >= WHOLE_MIN]
+    together = min(work.since_empty, LIMITED_MAX) if work.minutes else 0
+    rise, enough, most = _unhelpful_rise(known, together)
+    used = [each for at, each in enumerate(known) if at < rise or each[1] <= enough]
+    pairs = believable(
+        [(done, busy) for done, busy, useful, sure in used if busy == sure and 2 * useful >= done]
+    )
+    since = _since_jump(pairs)
     done, busy = map(sum, zip(*since, strict=True)) if since else (0.0, 0.0)
     if done <= 0 or busy <= 0:
         return None
@@ -138,14 +163,27 @@ def counted_rate(work: BusyIntervals) -> RateEstimate | None:
     if chance > RATE_ERROR_MAX:
         return None
     error = min(math.hypot(chance, _between_hours(pairs, rate)), RATE_ERROR_MAX)
-    low = low_end(rate, error)
-    return RateEstimate(RateSource.COUNTED, rate, low, error, chance=chance, limited=limited)
+    low, unhelpful = low_end(rate, error), None
+    if most:
+        few, many = round(enough / work.minutes), round(most / work.minutes)
+        unhelpful = Unhelpful(few, many - few, work.until) if many > few else None
+    return RateEstimate(RateSource.COUNTED, rate, low, error, chance=chance, unhelpful=unhelpful)
 
 
-def _since_jump(pairs: Sequence[Pair], together: int) -> tuple[Sequence[Pair], bool]:
-    """The intervals since the last clear jump of the rate, and whether more instances finish
-    nothing more. Those since then do not count, because the limit lies behind the instances. This
-    can be told only of the last ``together``, in which the queue was never empty."""
+def believable(pairs: Sequence[Pair]) -> Sequence[Pair]:
+    """The intervals that are not outliers: whose rate is at most the median of the last ones plus
+    nine median absolute deviations, but at least twice and at most ten times the median. There is
+    no lower limit, because a count of zero is valid, but does not show how large others may be."""
+    rates, limit = [abs(part / whole) for part, whole in pairs[-JUDGED_MAX:] if part], math.inf
+    if len(rates) >= JUDGED_MIN:
+        usual = median(rates)
+        deviation = median([abs(rate - usual) for rate in rates])
+        limit = min(max(usual + DEVIATIONS_MAX * deviation, TIMES_MIN * usual), TIMES_MAX * usual)
+    return [(part, whole) for part, whole in pairs if abs(part) <= min(limit * whole, PART_MAX)]
+
+
+def _since_jump(pairs: Sequence[Pair]) -> Sequence[Pair]:
+    """The intervals since the last clear jump of the rate."""
     noise, clearest, jump = _noise(pairs), 1.0, 0
     done, busy = ([*accumulate(each)] for each in zip(*pairs, strict=True)) if pairs else ([], [])
     for at in range(INTERVALS_MIN, len(pairs) - INTERVALS_MIN + 1):
@@ -155,19 +193,41 @@ def _since_jump(pairs: Sequence[Pair], together: int) -> tuple[Sequence[Pair], b
         clear += JUMP_SHARE * max(old, new)
         if abs(new - old) > clearest * clear:
             clearest, jump = abs(new - old) / clear, at
-    if not jump:
-        return pairs, False
-    before, then = pairs[jump - INTERVALS_MIN : jump], pairs[jump : jump + INTERVALS_MIN]
-    is_one = jump - INTERVALS_MIN >= len(pairs) - together
-    if is_one and _limited(before, then) and _limited(before, pairs[-INTERVALS_MIN:]):
-        return _since_jump(pairs[:jump], 0)[0], True
-    return _since_jump(pairs[jump:], together)
+    return _since_jump(pairs[jump:]) if jump else pairs
 
 
-def _limited(before: Sequence[Pair], after: Sequence[Pair]) -> bool:
-    """True if more instances finish nothing more."""
+def _unhelpful_rise(known: Sequence[tuple[float, ...]], together: int) -> tuple[int, float, float]:
+    """Where more instances first completed nothing more, also by now, and the instance-minutes of
+    an interval before and since then. This can be told only of the last ``together``, in which the
+    queue was never empty."""
+    at_most = [(useful, busy) for _, busy, useful, _ in known]
+    at_least = [(useful, sure) for *_, useful, sure in known]
+    first, last = max(len(known) - together, 0) + INTERVALS_MIN, at_least[-INTERVALS_MIN:]
+    for at in range(first, len(known) - INTERVALS_MIN + 1):
+        after = at_least[at : at + INTERVALS_MIN]
+        fewest = min([sure for _, sure in after]) / LIMITED_RISE
+        for end in range(at, first - 1, -1) if after[0][1] > at_least[at - 1][1] else ():
+            before = at_most[end - INTERVALS_MIN : end]
+            if max([busy for _, busy in before]) < fewest:
+                settled = [(useful, n) for _, n, useful, sure in known[:end] if n == sure]
+                useful = [
+                    fmean([n for n, _ in some])
+                    for some in (before, at_most[end : at + INTERVALS_MIN])
+                ]
+                helps = _helps(before, after, _noise(settled)) or _helps(before, last)
+                if not helps and useful[1] >= SLOWER_SHARE * useful[0]:
+                    return at, before[-1][1], max([sure for _, sure in at_least[at:]])
+                break
+    return len(known), math.inf, 0.0
+
+
+def _helps(before: Sequence[Pair], after: Sequence[Pair], noise: float = 0.0) -> bool:
+    """True if more instances may finish more."""
     (old, fewer), (new, more) = (map(sum, zip(*each, strict=True)) for each in (before, after))
-    return more > fewer and new - old < LIMITED_SHARE * old / fewer * (more - fewer)
+    if more <= fewer:
+        return False
+    chance = JUMP_DEVIATIONS * more * math.sqrt(noise * (1 / fewer + 1 / more))
+    return new - old + chance >= LIMITED_SHARE * old / fewer * (more - fewer)
 
 
 def _noise(pairs: Sequence[Pair]) -> float:
@@ -264,6 +324,9 @@ class Counted:
     limit: timedelta = timedelta.max
     """The time within which something is finished if the instances work."""
     start_up_minutes: float = START_UP_MINUTES
+    failed: Samples = ()
+    """The counts of the deliveries that failed, which are work, too; if ``incoming``, how many
+    messages have been dead-lettered."""
 
 
 def with_counted(
@@ -290,18 +353,29 @@ def with_counted(
             break
         if not lacks_sample:
             instances = _busy_instances(before.time, after.time, backlog, capacities, settling)
-            busy_minutes = (instances or 0.0) * (span / timedelta(minutes=1))
-            grown = _at(backlog, after.time) - _at(backlog, before.time) if counted.incoming else 0
-            done = after.value - grown
-            works = busy_minutes > 0 and (done > 0 or _works(before, after, counted, backlog))
+            least, most = (each * (span / MINUTE) for each in instances or (0.0, 0.0))
+            done, failed = _done(before, after, counted, backlog)
+            works = least > 0 and (done > 0 or _works(before, after, counted, backlog))
             if works is None:
                 break
             if works:
-                recent = (*work.recent, (done, busy_minutes))[-RECENT_MAX:]
-                work = replace(work, recent=recent, since_empty=work.since_empty + 1)
-        together = 0 if instances is None else work.since_empty
-        work = replace(work, until=after.time, since_empty=together)
+                rest = (done - failed, least) if failed or most > least else ()
+                recent = (*work.recent, (done, most, *rest))[-RECENT_MAX:]
+                work = BusyIntervals(work.until, recent, work.since_empty + 1, usual / MINUTE)
+        since_empty = 0 if instances is None else work.since_empty
+        work = replace(work, until=after.time, since_empty=since_empty)
     return work
+
+
+def _done(
+    before: MetricValue, after: MetricValue, counted: Counted, backlog: Samples
+) -> tuple[float, float]:
+    """The deliveries that ended in the interval, and how many of them failed."""
+    if counted.incoming:
+        failed = max(_growth(counted.failed, before.time, after.time), 0.0)
+        return after.value - _growth(backlog, before.time, after.time), failed
+    failed = next((each.value for each in counted.failed if each.time == after.time), 0.0)
+    return after.value + failed, failed
 
 
 def _works(start: MetricValue, end: MetricValue, counted: Counted, backlog: Samples) -> bool | None:
@@ -320,10 +394,10 @@ def _works(start: MetricValue, end: MetricValue, counted: Counted, backlog: Samp
 
 def _busy_instances(
     start: datetime, end: datetime, backlog: Samples, capacities: Samples, settling: timedelta
-) -> float | None:
-    """The number of instances, if all were busy during the whole interval: None if the queue may
-    have been empty, and 0 if instances may start. A change may have taken place at any time since
-    the sample before the first one that shows it."""
+) -> tuple[float, float] | None:
+    """The least and the most instances that may have worked, all of them during the whole interval:
+    None if the queue may have been empty, and 0 if it is not known. A change may have taken place
+    at any time since the sample before the first one that shows it."""
     first = bisect_right(backlog, start, key=time_of) - 1
     last = bisect_left(backlog, end, key=time_of)
     if first < 0 or any(sample.value <= 0 for sample in backlog[first : last + 1]):
@@ -331,8 +405,12 @@ def _busy_instances(
     at = bisect_right(capacities, start - settling, key=time_of) - 1
     then = capacities[max(at, 0)]
     seen = bisect_left(capacities, end, key=time_of) + 1
-    changed = any(sample.value != then.value for sample in capacities[max(at, 0) : seen])
-    return 0.0 if changed or then.time > start else then.value
+    read = [sample.value for sample in capacities[max(at, 0) : seen]]
+    return (0.0, 0.0) if then.time > start else (min(read), max(read))
+
+
+def _growth(samples: Samples, start: datetime, end: datetime) -> float:
+    return _at(samples, end) - _at(samples, start) if samples else 0.0
 
 
 def _at(backlog: Samples, time: datetime) -> float:

@@ -30,7 +30,7 @@ from shared.autoscaling.deciding.guards import few_changes_left, standstill, wai
 from shared.autoscaling.deciding.samples import known_capacity, samples_of
 from shared.autoscaling.declaring import Limits, Mode
 from shared.autoscaling.learning.backlogs import Unfallen, age_minutes, unfallen
-from shared.autoscaling.learning.throughput import contradiction
+from shared.autoscaling.learning.throughput import contradiction, rate_estimate
 from shared.autoscaling.operating.overrides import described
 from shared.autoscaling.plan_facts import PlanFacts
 from shared.autoscaling.policy import Resource, held_at_maximum
@@ -67,6 +67,7 @@ def conditions(
         *_disabled(resource, state, now),
         *_unfallen(resource, state, now),
         *_refuted(resource, state, now),
+        *_unhelpful(resource, state, now),
         *_unreadable(snapshot.unreadable),
         *_mode(resource, state, now),
     ]
@@ -261,6 +262,18 @@ def _refuted(resource: Resource, state: ScalingState, now: datetime) -> Iterator
         meaning = "Decisions use what is seen until the setting is changed."
         todo = "Correct rate_per_instance_minute, or set trust_rate=True to use it all the same."
         yield LastingCondition("rate", WARNING, what, meaning, todo, NewsKind.RATE_REFUTED)
+
+
+def _unhelpful(
+    resource: Resource, state: ScalingState, now: datetime
+) -> Iterator[LastingCondition]:
+    estimate = rate_estimate(resource.throughput, state.learned)
+    found = estimate and estimate.unhelpful
+    if found and found.lasts(resource.guards.nothing_finished_seconds, now):
+        meaning = "The limit lies behind the instances, so no more are added."
+        todo = "Find what they wait for, such as a database."
+        kind = NewsKind.SCALING_UNHELPFUL
+        yield LastingCondition("instances", WARNING, str(found), meaning, todo, kind)
 
 
 def _unreadable(rows: Sequence[str]) -> Iterator[LastingCondition]:

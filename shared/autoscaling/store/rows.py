@@ -165,8 +165,8 @@ def _desired(row: Mapping[str, Any]) -> Desired:
 def _learned(row: Mapping[str, Any]) -> Learned:
     claims = checked(tuple[RateClaim, ...], json.loads(row.get("claim") or "[]"), "claim")
     learned = value_of(Learned, row, claim=next(iter(claims), None))
-    if any(len(pair) != 2 for pair in learned.work.recent):
-        raise ValueError("an interval of work is no pair")
+    if any(not 2 <= len(interval) <= 4 for interval in learned.work.recent):
+        raise ValueError("an interval of work has neither two, three nor four numbers")
     return learned
 
 

@@ -21,7 +21,14 @@ from shared.autoscaling.deciding.guards import Context, Guard, Limit
 from shared.autoscaling.deciding.samples import observe
 from shared.autoscaling.declaring import Guards, Missing, RateLimit
 from shared.autoscaling.policy import Resource
-from shared.autoscaling.state import ActionStatus, Desired, Override, ScalingState
+from shared.autoscaling.state import (
+    ActionStatus,
+    BusyIntervals,
+    Desired,
+    Learned,
+    Override,
+    ScalingState,
+)
 from shared.values.measurements import CAPACITY_METRIC, Window
 from tests.builders import NOW, SOURCE, ago, confirmed, desired, history, resource, sample, state
 
@@ -55,6 +62,51 @@ def asked(guard: Guard, declared: Resource, held: ScalingState) -> Answer:
     context = Context(declared, held, seen, held.override, recommendation)
     limit = guard(recommendation.capacity, context)
     return None if limit is None else (limit.capacity, limit.reason)
+
+
+# --- instances that help nobody ---
+
+UNHELPFUL = Learned(work=BusyIntervals(NOW, ((100.0, 2.0),) * 6 + ((100.0, 4.0),) * 6, 12, 1))
+SAID = "2 more instances finished nothing more"
+
+
+@pytest.mark.parametrize(
+    ("recommended", "capacity", "changes", "answer"),
+    [
+        (6, 4, {}, (4, f"{SAID}: no scale-out above 4")),
+        (4, 4, {}, None),
+        (3, 4, {}, None),
+        (6, 1, {}, (2, f"{SAID}: no scale-out above 2")),
+        (2, 1, {}, None),
+        (6, 4, {"nothing_finished_seconds": 0}, None),
+        (6, 4, {"step_back": True}, (2, f"{SAID}: back to 2")),
+        (4, 4, {"step_back": True}, (2, f"{SAID}: back to 2")),
+        (2, 4, {"step_back": True}, None),
+        (6, 2, {"step_back": True}, (2, f"{SAID}: no scale-out above 2")),
+        (6, 4, {"step_back": True, "missing": Missing(20)}, (4, f"{SAID}: no scale-out above 4")),
+        (4, 4, {"step_back": True, "missing": Missing(20)}, None),
+    ],
+)
+def test_instances_that_finished_nothing_more_prevent_a_scale_out_or_are_removed(
+    recommended: int, capacity: int, changes: dict[str, Any], answer: Answer
+) -> None:
+    declared = recommending(recommended, guards=Guards(**changes))
+    held = holding(30, capacity=capacity, learned=UNHELPFUL)
+    assert asked(rules.nothing_finished, declared, held) == answer
+
+
+@pytest.mark.parametrize(("age", "holds"), [(1799, True), (1800, False)])
+def test_old_counts_say_nothing_about_instances_that_help_nobody(age: float, holds: bool) -> None:
+    work = replace(UNHELPFUL.work, until=ago(age))
+    held = holding(30, learned=Learned(work=work))
+    assert bool(asked(rules.nothing_finished, recommending(6), held)) is holds
+
+
+@pytest.mark.parametrize("paced", [True, False])
+def test_no_other_guard_keeps_the_instances_that_helped_nobody(paced: bool) -> None:
+    declared = recommending(6, paced=paced, guards=Guards(step_back=True))
+    held = holding(30, learned=UNHELPFUL)
+    assert decide(declared, held, NOW).desired == 2
 
 
 # --- missing data ---

@@ -26,19 +26,20 @@ from shared.autoscaling import (
 )
 from shared.autoscaling.azure_monitor.client import AzurePlatformMetrics
 from shared.autoscaling.deciding.validation import problems
-from shared.autoscaling.flows.message_counts import (
-    ABANDONED,
-    INCOMING,
-    SUBSCRIPTIONS,
-    MessageCounts,
-)
+from shared.autoscaling.flows.common import declared_samples
+from shared.autoscaling.flows.message_counts import INCOMING, SUBSCRIPTIONS, MessageCounts
 from shared.autoscaling.flows.metric_collector import collect
-from shared.autoscaling.learning.counts import COMPLETED, namespace_ids, with_counts
+from shared.autoscaling.learning.counts import (
+    ABANDONED,
+    COMPLETED,
+    namespace_ids,
+    with_counts,
+)
 from shared.autoscaling.learning.subscription_share import BusyMinute, share_of
 from shared.autoscaling.learning.throughput import counted_rate
 from shared.autoscaling.sources import Source
 from shared.values.measurements import CAPACITY_METRIC, Metric, MetricValue
-from tests.builders import NOW, SOURCE, resource
+from tests.builders import NOW, SOURCE, as_message, resource
 
 MINUTE = timedelta(minutes=1)
 BUS = (
@@ -270,7 +271,7 @@ def at_minute(name: str, minute: int, value: float) -> Metric:
     return Metric("plan-1", name, MetricValue(NOW + minute * MINUTE, value))
 
 
-def test_minutes_in_which_the_workers_abandon_more_than_they_complete_do_not_count(
+def test_workers_that_abandon_more_than_they_complete_are_logged_once(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     counts, counted = MessageCounts(), with_counts(workers(ServiceBusQueue("jobs")), NAMESPACES)
@@ -284,21 +285,22 @@ def test_minutes_in_which_the_workers_abandon_more_than_they_complete_do_not_cou
                 at_minute(COMPLETED, minute, done),
             ]
             kept += counts.adjusted(counted, readings)
-    assert named(kept, COMPLETED) == [60, 110, 63]
-    assert {metric.name for metric in kept} == {COMPLETED}
+    assert named(kept, COMPLETED) == completed
+    assert named(kept, ABANDONED) == abandoned
     (line,) = caplog.messages
     assert "[counts_abandoned] plan-1: the workers abandoned more deliveries than they" in line
-
-
-def test_abandoned_deliveries_that_were_known_before_count_as_well() -> None:
-    counts, counted = MessageCounts(), with_counts(workers(ServiceBusQueue("jobs")), NAMESPACES)
-    assert counts.adjusted(counted, [at_minute(ABANDONED, 0, 500)]) == []
-    assert counts.adjusted(counted, [at_minute(COMPLETED, 0, 3)]) == []
 
 
 def test_without_counts_of_abandoned_deliveries_all_finished_messages_count() -> None:
     counts, counted = MessageCounts(), with_counts(workers(ServiceBusQueue("jobs")), NAMESPACES)
     assert named(counts.adjusted(counted, [at_minute(COMPLETED, 0, 3)]), COMPLETED) == [3]
+
+
+@pytest.mark.parametrize("sent", [False, True])
+async def test_only_the_app_itself_sends_counts_of_abandoned_deliveries(sent: bool) -> None:
+    counted = with_counts(workers(ServiceBusQueue("jobs")), NAMESPACES)
+    kept, refused = declared_samples(as_message(at_minute(ABANDONED, 0, 3)), counted, sent=sent)
+    assert (len(kept), len(refused)) == ((0, 1) if sent else (1, 0))
 
 
 def minutes(count: int, noise: float, *, together: bool = False) -> list[BusyMinute]:

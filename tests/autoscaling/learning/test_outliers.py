@@ -14,14 +14,15 @@ from hypothesis import strategies as st
 
 from bench.outliers import OUTLIERS, steps_until_learned
 from shared.autoscaling.declaring import Throughput
-from shared.autoscaling.learning.outliers import (
+from shared.autoscaling.learning.throughput import (
     JUDGED_MAX,
     JUDGED_MIN,
     RECENT_MAX,
     Pair,
     believable,
+    known_throughput,
+    rate_estimate,
 )
-from shared.autoscaling.learning.throughput import known_throughput, rate_estimate
 from shared.autoscaling.state import BacklogTrend, BusyIntervals, Learned
 from shared.autoscaling.store.rows import state_of, state_row
 from tests.builders import NOW

@@ -41,7 +41,7 @@ from shared.autoscaling.learning.throughput import (
     rate_estimate,
     with_counted,
 )
-from shared.autoscaling.policy import RateEstimate, RateSource
+from shared.autoscaling.policy import RateEstimate, RateSource, Unhelpful
 from shared.autoscaling.state import BusyIntervals, ScalingState
 from shared.autoscaling.transition import advance
 from shared.values.measurements import CAPACITY_METRIC, Metric, MetricValue
@@ -166,36 +166,72 @@ def test_a_noisy_count_is_not_believed() -> None:
     assert counted_rate(BusyIntervals(recent=((10.0, 1.0), (90.0, 1.0)) * 5)) is None
 
 
-def intervals(*levels: tuple[int, float, float]) -> BusyIntervals:
-    """So many intervals with so many items and instance-minutes each, of every level in turn."""
-    pairs = [(done, busy) for count, done, busy in levels for _ in range(count)]
-    return BusyIntervals(recent=tuple(pairs), since_empty=len(pairs))
+def intervals(*levels: tuple[float, ...]) -> BusyIntervals:
+    """So many minutes with so many deliveries, instances and failures each, level by level."""
+    recent = tuple(
+        [
+            (done, busy, done - failed[0], busy) if failed else (done, busy)
+            for count, done, busy, *failed in levels
+            for _ in range(int(count))
+        ]
+    )
+    return BusyIntervals(recent=recent, since_empty=len(recent), minutes=1)
+
+
+SLOWER = BusyIntervals(
+    recent=((120, 3),) * 12 + ((50, 4, 50, 3),) * 3 + ((70, 4),) * 4, since_empty=19, minutes=1
+)
+"""Workers that become slower while one more starts."""
 
 
 @pytest.mark.parametrize(
-    ("recent", "likely", "limited"),
+    ("recent", "likely", "unhelpful"),
     [
-        (intervals((12, 120, 3), (3, 60, 3)), 20, False),  # a deploy
-        (intervals((12, 120, 3), (1, 60, 3)), 38.5, False),  # too few to tell
-        (intervals((12, 60, 3), (8, 120, 3)), 40, False),
-        (intervals((12, 120, 3), (9, 60, 3), (9, 240, 6)), 40, False),  # and its correction
-        (intervals((12, 120, 3), (5, 60, 3), (12, 120, 6)), 20, False),  # what arrives, as before
-        (intervals((12, 120, 3), (6, 240, 6)), 40, False),
-        (intervals((12, 120, 3), (6, 125, 6)), 40, True),
-        (intervals((12, 120, 3), (3, 122, 4), (3, 121, 5)), 40, True),
-        (intervals((12, 120, 3), (6, 90, 2)), 45, False),
+        (intervals((12, 120, 3), (3, 60, 3)), 20, None),  # a deploy
+        (intervals((12, 120, 3), (1, 60, 3)), 38.5, None),  # too few to tell
+        (intervals((12, 60, 3), (8, 120, 3)), 40, None),
+        (intervals((12, 120, 3), (9, 60, 3), (9, 240, 6)), 40, None),  # and its correction
+        (intervals((12, 120, 3), (5, 60, 3), (12, 120, 6)), 20, None),  # what arrives, as before
+        (intervals((12, 120, 3), (6, 240, 6)), 40, None),
+        (intervals((12, 120, 3), (6, 125, 6)), 40, Unhelpful(3, 3)),
+        (intervals((12, 120, 3), (6, 90, 6)), 40, Unhelpful(3, 3)),
+        (intervals((12, 120, 3), (5, 50, 3), (3, 70, 4)), 17.1, None),  # slower before they start
+        (SLOWER, 17.5, None),
+        (intervals((12, 120, 3), (2, 125, 6)), 24.7, None),  # too few to tell
+        (intervals((12, 120, 3), (3, 122, 4), (3, 121, 5)), 40, Unhelpful(3, 2)),
+        (intervals((12, 120, 3), (6, 125, 6), (50, 121, 3)), 40.3, Unhelpful(3, 3)),  # stepped back
+        (intervals((12, 120, 3), (6, 125, 6), (58, 121, 3)), 40.3, None),  # too long ago
+        (intervals((12, 120, 3), (4, 125, 6), (4, 240, 6)), 34.5, None),  # they help now
+        (intervals((12, 120, 3), (6, 90, 2)), 45, None),
+        (intervals((12, 120, 3), (6, 240, 6, 118)), 40, Unhelpful(3, 3)),  # what is added fails
+        (intervals((12, 120, 3, 12), (6, 240, 6, 24)), 40, None),  # the same share fails
+        (intervals((12, 120, 3), (6, 120, 3, 60), (6, 240, 6, 120)), 40, None),  # poison, not more
+        (intervals((12, 120, 3), (6, 500, 3, 499)), 40, None),  # most fail: no rate
     ],
 )
 def test_the_rate_follows_a_jump_unless_more_instances_finish_nothing_more(
-    recent: BusyIntervals, likely: float, limited: bool
+    recent: BusyIntervals, likely: float, unhelpful: Unhelpful | None
 ) -> None:
     found = counted_rate(recent)
     assert found is not None
     assert found.likely == pytest.approx(likely, rel=0.01)
-    assert found.limited is limited
-    apart = counted_rate(replace(recent, since_empty=2))
-    assert apart is not None
-    assert not apart.limited
+    assert found.unhelpful == unhelpful
+    for other in (replace(recent, since_empty=2), replace(recent, minutes=0)):
+        unknown = counted_rate(other)
+        assert unknown is not None
+        assert not unknown.limited
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_chance_does_not_make_instances_seem_unhelpful(seed: int) -> None:
+    chance = random.Random(seed)
+    found = counted_rate(
+        intervals(
+            *((1, chance.gauss(40 * n, 8 * n), n) for n in (2, 3, 5, 8, 9) for _ in range(12))
+        )
+    )
+    assert found is not None
+    assert found.unhelpful is None
 
 
 def test_the_planned_rate_is_lower_by_how_much_the_rate_differs_between_hours() -> None:

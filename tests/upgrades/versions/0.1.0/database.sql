@@ -121,7 +121,7 @@ CREATE TABLE "EventHubOutbox" (
  WITHOUT ROWID
 
 ;
-INSERT INTO "EventHubOutbox" VALUES('shop.servicebus.windows.net','metrics','$Default','3',10,0,'metrics:3:10','{"schema_version": 1}','2026-11-27 05:16:50.683',1);
+INSERT INTO "EventHubOutbox" VALUES('shop.servicebus.windows.net','metrics','$Default','3',10,0,'metrics:3:10','{"schema_version": 1}','2026-11-27 09:09:41.302',1);
 CREATE TABLE "EventHubOwnership" (
 	"Namespace" VARCHAR(100) NOT NULL, 
 	"Topic" VARCHAR(256) NOT NULL, 
@@ -137,7 +137,7 @@ CREATE TABLE "EventHubOwnership" (
  WITHOUT ROWID
 
 ;
-INSERT INTO "EventHubOwnership" VALUES('shop.servicebus.windows.net','metrics','$Default','3','vm-1',5,'2026-11-27 05:16:50.687',1,'balance');
+INSERT INTO "EventHubOwnership" VALUES('shop.servicebus.windows.net','metrics','$Default','3','vm-1',5,'2026-11-27 09:09:41.305',1,'balance');
 CREATE TABLE "EventHubWork" (
 	"Namespace" VARCHAR(100) NOT NULL, 
 	"Topic" VARCHAR(256) NOT NULL, 
@@ -149,5 +149,5 @@ CREATE TABLE "EventHubWork" (
  WITHOUT ROWID
 
 ;
-INSERT INTO "EventHubWork" VALUES('shop.servicebus.windows.net','metrics','$Default','3','2026-11-27 05:16:50.685');
+INSERT INTO "EventHubWork" VALUES('shop.servicebus.windows.net','metrics','$Default','3','2026-11-27 09:09:41.303');
 COMMIT;
