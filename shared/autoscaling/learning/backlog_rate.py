@@ -99,15 +99,14 @@ def with_backlog(
     until = trend.until or backlog[0].time
     trend = resumed(trend, min(max(until, backlog[0].time), backlog[-1].time))
     for before, after in _intervals(trend.until, backlog):
-        seen = replace(trend, until=after.time)
         span = after.time - before.time
         if span > INTERVAL_MAX:
-            trend = _idle(seen, span / timedelta(minutes=1))
+            trend = _idle(replace(trend, until=after.time), span / timedelta(minutes=1))
             continue
         growth = (after.value - before.value) / (span / timedelta(minutes=1))
         instances = _capacities(working or read, before.time, after.time)[-1]
         most = max(_capacities(read, before.time, after.time))
-        seen = _drained(seen, -growth / most)
+        seen = replace(trend, until=after.time, drained=_drained(trend, -growth / most))
         trend = _with_minute(seen, growth, instances, after.value, maximum, claim)
     return trend
 
@@ -184,10 +183,10 @@ def _with_minute(
     return _with_level(trend, growth, instances, weight, maximum)
 
 
-def _drained(trend: BacklogTrend, fallen: float) -> BacklogTrend:
-    """The trend, with the lower bound updated after the backlog fell by ``fallen`` per instance."""
+def _drained(trend: BacklogTrend, fallen: float) -> float:
+    """The lower bound of the rate after the backlog fell by ``fallen`` per instance."""
     kept = trend.drained * (1 - FORGETTING)
-    return replace(trend, drained=max(kept, min(fallen, DRAIN_GROWTH_MAX * kept or math.inf)))
+    return max(kept, min(fallen, DRAIN_GROWTH_MAX * kept or math.inf))
 
 
 def _idle(trend: BacklogTrend, minutes: float) -> BacklogTrend:
