@@ -19,9 +19,11 @@ from shared.autoscaling.learning.throughput import (
     known_throughput,
     learn_wait,
     rate_estimate,
+    start_up_minutes,
     started,
     starting_minutes,
 )
+from shared.autoscaling.policies.queue_age import START_UP_MINUTES
 from shared.autoscaling.policy import RateEstimate, RateSource
 from shared.autoscaling.state import (
     ActionStatus,
@@ -210,6 +212,7 @@ def test_a_number_that_is_read_soon_is_not_taken_for_a_short_start_up_time(
 ) -> None:
     learned = learned_from(*[waited(wait, epoch) for epoch, wait in enumerate(waits, 1)])
     assert known_throughput(fixed, learned, None).start_up_minutes == start_up
+    assert start_up_minutes(fixed, learned) == (start_up or START_UP_MINUTES)
     assert starting_minutes(fixed, learned) == pytest.approx(starting)
 
 
@@ -226,6 +229,7 @@ def changes(*pairs: tuple[float, float]) -> list[MetricValue]:
         ([(0, 6), (5, 2), (6, 2)], [(0, 6), (5, 2)]),
         ([(0, 6), (5, 2), (6, 6)], [(0, 6), (5, 2), (9, 6)]),
         ([(0, 2), (5, 6), (6, 4)], [(0, 2), (8, 4)]),
+        ([(0, 2), (5, 6), (8, 4)], [(0, 2), (8, 4)]),
         ([(0, 2), (5, 3), (6, 6), (7, 4)], [(0, 2), (8, 3), (9, 4)]),
     ],
 )
