@@ -172,11 +172,11 @@ def _limited(before: Sequence[Pair], after: Sequence[Pair]) -> bool:
 
 def _noise(pairs: Sequence[Pair]) -> float:
     """The variance between adjacent intervals, for one instance-minute."""
-    differences = [
-        (done / busy - after / long, 1 / busy + 1 / long)
+    squares = [
+        (off := done / busy - after / long) * off / (1 / busy + 1 / long)
         for (done, busy), (after, long) in pairwise(pairs)
     ]
-    return fmean([each * each / both for each, both in differences] or [0.0])
+    return fmean(squares or [0.0])
 
 
 def _between_hours(pairs: Sequence[Pair], rate: float) -> float:
