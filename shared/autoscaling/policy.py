@@ -448,9 +448,9 @@ def _fault(value: object) -> str | None:
     if not isinstance(value.reason, str) or not isinstance(value.rule, str):
         reason, rule = quoted(value.reason), quoted(value.rule)
         return f"returned the reason {reason} and the rule {rule}: must be text"
-    if type(value.evidence) is not dict and not isinstance(value.evidence, Mapping):
+    if not isinstance(value.evidence, Mapping):
         return f"returned the evidence {quoted(value.evidence)}: must be a mapping"
-    if value.candidates != () and not _recommendations(value.candidates):
+    if not _recommendations(value.candidates):
         shown = quoted(value.candidates)
         return f"returned the candidates {shown}: must be a tuple of Recommendation"
     return None

@@ -100,7 +100,7 @@ def _problem(metric: Metric, now: datetime) -> str:
             f"capacity of {metric.resource_name}: {value:g} is not a whole number of 1 to "
             f"{CAPACITY_SANE_MAX} instances; correct the sender"
         )
-    if time > now and time > now + span(FUTURE_TOLERANCE_SECONDS):
+    if time > now + span(FUTURE_TOLERANCE_SECONDS):
         return (
             f"metric {metric.name} of {metric.resource_name}: time {time.isoformat()} lies more "
             f"than {FUTURE_TOLERANCE_SECONDS} s in the future (now {now.isoformat()}); "

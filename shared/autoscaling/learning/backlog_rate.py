@@ -104,14 +104,14 @@ def with_backlog(
     until = trend.until or backlog[0].time
     trend = resumed(trend, min(max(until, backlog[0].time), backlog[-1].time))
     for before, after in _intervals(trend.until, backlog):
-        seen = replace(trend, until=after.time)
         span = after.time - before.time
         if span > INTERVAL_MAX:
-            trend = _idle(seen, span / MINUTE)
+            trend = _idle(replace(trend, until=after.time), span / MINUTE)
             continue
         growth = (after.value - before.value) / (span / MINUTE)
         instances = _capacities(working or read, before.time, after.time)[-1]
         most = max(_capacities(read, before.time, after.time))
+        seen = replace(trend, until=after.time)
         shown = [_partial_fall(*each, 2.0) for each in _pairs(backlog, before.time, after.time)]
         shown.append(_partial_fall(before, after, 0.0))
         seen = _drained(seen, -growth / most, max(shown) / most)

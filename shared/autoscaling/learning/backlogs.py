@@ -17,7 +17,6 @@ from shared.values.measurements import (
     NO_SAMPLES,
     Evidence,
     Samples,
-    received,
 )
 
 LIMIT_MIN = timedelta(minutes=10)
@@ -91,8 +90,9 @@ def stalls(resource: Resource, state: ScalingState) -> list[Stall]:
     present: list[Stall] = []
     before = {stall.metric: stall for stall in state.learned.stalls}
     for name, source in resource.metrics.items():
-        samples = received(state.histories.get(name, NO_SAMPLES).samples)
-        if not samples or samples[-1].value <= 0 or not source.counts_backlog:
+        samples = state.histories.get(name, NO_SAMPLES).samples
+        newest = samples[-1] if samples and source.counts_backlog else None
+        if newest is None or newest.status or newest.value <= 0:
             continue
         known = before.get(name)
         found = _stall(name, samples, known)
@@ -105,10 +105,12 @@ def stalls(resource: Resource, state: ScalingState) -> list[Stall]:
 
 
 def _stall(name: str, samples: Samples, known: Stall | None) -> Stall:
-    """The stall at the newest sample, at which work is waiting."""
+    """The stall at the newest sample, at which work is waiting. It began no earlier than the entity
+    was last disabled."""
     after = samples[-1]
-    for at in range(len(samples) - 2, -1, -1):
-        before = samples[at]
+    for before in reversed(samples[:-1]):
+        if before.status:
+            break
         if before.value <= 0:
             return Stall(name, before.time, before.time)
         if before.value > after.value:
@@ -116,8 +118,7 @@ def _stall(name: str, samples: Samples, known: Stall | None) -> Stall:
         if after.time - before.time > GAP_MAX:
             return Stall(name, after.time)
         after = before
-    first = samples[0].time
-    return known if known is not None and known.since <= first else Stall(name, first)
+    return known if known is not None and known.since <= after.time else Stall(name, after.time)
 
 
 def with_stalls(

@@ -232,11 +232,11 @@ def _helps(before: Sequence[Pair], after: Sequence[Pair], noise: float = 0.0) ->
 
 def _noise(pairs: Sequence[Pair]) -> float:
     """The variance between adjacent intervals, for one instance-minute."""
-    differences = [
-        (done / busy - after / long, 1 / busy + 1 / long)
+    squares = [
+        (off := done / busy - after / long) * off / (1 / busy + 1 / long)
         for (done, busy), (after, long) in pairwise(pairs)
     ]
-    return fmean([each * each / both for each, both in differences] or [0.0])
+    return fmean(squares or [0.0])
 
 
 def _between_hours(pairs: Sequence[Pair], rate: float) -> float:
@@ -253,8 +253,8 @@ def _between_hours(pairs: Sequence[Pair], rate: float) -> float:
 
 def start_up_minutes(fixed: Throughput, learned: Learned) -> float:
     """The start-up time: the one that is set or learned, or the usual one."""
-    known = known_throughput(fixed, learned, None).start_up_minutes
-    return START_UP_MINUTES if known is None else known
+    told = fixed.start_up_minutes
+    return max(learned.dead_time_minutes, START_UP_MINUTES) if told is None else told
 
 
 def starting_minutes(fixed: Throughput, learned: Learned) -> float:
@@ -262,21 +262,19 @@ def starting_minutes(fixed: Throughput, learned: Learned) -> float:
     return max(start_up_minutes(fixed, learned) - learned.dead_time_minutes, 0.0)
 
 
-def started(read: tuple[MetricValue, ...], minutes: float) -> tuple[MetricValue, ...]:
+def started(read: Samples, minutes: float) -> tuple[MetricValue, ...]:
     """The changes of the number of instances that can work: at each time, the least number that was
     read within the last ``minutes``. Changes may be ahead of the last sample."""
-    if minutes <= 0 or len({sample.value for sample in read}) < 2:
-        return read
     starting, changes = timedelta(minutes=minutes), list[MetricValue]()
-    times = [sample.time for sample in read]
-    rises = [
-        after.time + starting for before, after in pairwise(read) if after.value > before.value
-    ]
-    for time in sorted({*times, *rises}):
-        first = max(bisect_right(times, time - starting) - 1, 0)
-        least = min([each.value for each in read[first : bisect_right(times, time)]])
-        if not changes or changes[-1].value != least:
-            changes.append(MetricValue(time, least))
+    for sample in read:
+        time = sample.time + starting
+        # An increase that has not taken effect yet ends with a decrease, or becomes smaller.
+        while changes and changes[-1].time >= sample.time and changes[-1].value > sample.value:
+            time = changes.pop().time
+        if not changes or changes[-1].value > sample.value:
+            changes.append(sample)
+        elif changes[-1].value < sample.value:
+            changes.append(MetricValue(time, sample.value))
     return tuple(changes)
 
 

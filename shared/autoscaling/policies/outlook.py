@@ -8,7 +8,6 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from functools import lru_cache
 from math import inf
 from operator import sub
 
@@ -95,7 +94,6 @@ def infer(
     return Arrivals(max(rates[-1], 0.0), _without_negatives(recent), max(peak, 0.0))
 
 
-@lru_cache
 def in_hand_steps(rate_per_instance_step: float) -> float:
     """The work that one instance may be processing while no work waits. Brokers count it, too."""
     return max(IN_HAND_STEPS_MIN, min(1 / rate_per_instance_step, IN_HAND_STEPS_MAX))
