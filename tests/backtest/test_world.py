@@ -18,6 +18,7 @@ from backtest.rivals import Seen as RivalSees
 from backtest.rules_file import load_rules
 from backtest.world import Queue, speed, spread, varied, world_of
 from shared.autoscaling import Observation
+from shared.autoscaling.declaring import Guards
 from shared.autoscaling.errors import CapacityDelayed
 from shared.values.measurements import Metric
 from tests.backtest.arenas import SHIPPED_RULES, START, arena, bursty, workload
@@ -131,7 +132,8 @@ def test_a_refused_change_is_deferred_and_carried_out_later() -> None:
     spec = replace(HARSH, max_instances=40)
     upwards = scripted({minute: 2 + minute for minute in range(24)})
     for minutes, shown in ((50, 21), (75, 25)):
-        app = App(in_arena(ruled_by(upwards), spec), Plan(spec))
+        unaware = replace(ruled_by(upwards), guards=Guards(scale_changes_per_hour=10_000))
+        app = App(in_arena(unaware, spec), Plan(spec))
         replay_workload(app, spec, workload([0] * minutes), ignore)
         assert app.plan.shown == shown
         desired = app.state.desired

@@ -35,7 +35,7 @@ from shared.autoscaling.learning.backlogs import (
 )
 from shared.autoscaling.learning.throughput import rate_estimate
 from shared.autoscaling.operating.conditions import conditions
-from shared.autoscaling.policy import Observation, RateEstimate, RateSource
+from shared.autoscaling.policy import Observation
 from shared.autoscaling.ports import Snapshot
 from shared.autoscaling.sources import HubMetric
 from shared.autoscaling.state import BusyIntervals, Learned, ScalingState, Stall
@@ -222,20 +222,6 @@ def test_only_scale_outs_are_held_and_only_before_the_time_is_over(
     stalled = Unfallen(Stall("backlog", ago(1200)), NOW, timedelta(minutes=10), True)
     recommendation, seen = Recommendation(capacity, "asked"), observe(declared, held, 2, NOW)
     context = Context(declared, held, seen, None, recommendation, unfallen=[stalled])
-    limit = nothing_finished(capacity, context)
-    assert (limit is not None and limit.capacity == 2) is holds
-
-
-@pytest.mark.parametrize(
-    ("capacity", "seconds", "holds"), [(3, 1800, True), (3, 0, False), (2, 1800, False)]
-)
-def test_a_limit_behind_the_instances_holds_scale_outs_unless_the_guard_is_off(
-    capacity: int, seconds: float, holds: bool
-) -> None:
-    declared, held = worker(guards=Guards(nothing_finished_seconds=seconds)), state([9], 2)
-    estimate = RateEstimate(RateSource.COUNTED, 40, 38, 0.05, limited=True)
-    seen = replace(observe(declared, held, 2, NOW), estimate=estimate)
-    context = Context(declared, held, seen, None, Recommendation(capacity, "asked"))
     limit = nothing_finished(capacity, context)
     assert (limit is not None and limit.capacity == 2) is holds
 
