@@ -93,7 +93,7 @@ class LogNotifier:
         log.log(level, "[%s] %s", action, text, extra=fields)
         takers = [each for each in self._webhooks if each.address.takes(news)]
         answers = await asyncio.gather(
-            *(each.tell(news) for each in takers), return_exceptions=True
+            *(each.post(news) for each in takers), return_exceptions=True
         )
         failed = [error for error in answers if error is not None]
         if failed and len(failed) == len(takers):

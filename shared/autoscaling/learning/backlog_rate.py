@@ -79,7 +79,7 @@ RATE_MIN = 1e-9
 VALUE_MAX = 1e18
 
 Samples = Sequence[MetricValue]
-Pair = tuple[MetricValue, MetricValue]
+SamplePair = tuple[MetricValue, MetricValue]
 
 
 def low_end(likely: float, deviation: float) -> float:
@@ -140,7 +140,7 @@ def resumed(trend: BacklogTrend, until: datetime) -> BacklogTrend:
     return _idle(replace(trend, until=until), minutes)
 
 
-def _intervals(until: datetime | None, backlog: Samples) -> Iterator[Pair]:
+def _intervals(until: datetime | None, backlog: Samples) -> Iterator[SamplePair]:
     """Pairs of samples that are at least about a minute apart, starting at ``until``."""
     assert until is not None
     first = max(bisect_right(backlog, until, key=time_of) - 1, 0)
@@ -218,7 +218,7 @@ def _partial_fall(before: MetricValue, after: MetricValue, deviations: float) ->
     return (fall - deviations * math.sqrt(fall)) / ((after.time - before.time) / MINUTE)
 
 
-def _pairs(samples: Samples, start: datetime, end: datetime) -> Iterator[Pair]:
+def _pairs(samples: Samples, start: datetime, end: datetime) -> Iterator[SamplePair]:
     """The adjacent samples from ``start`` to ``end``."""
     first = max(bisect_right(samples, start, key=time_of) - 1, 0)
     return pairwise(samples[first : bisect_right(samples, end, key=time_of)])

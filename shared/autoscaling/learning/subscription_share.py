@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
+from shared.autoscaling.learning.backlog_rate import MINUTE
 from shared.autoscaling.learning.throughput import Counted, with_counted
 from shared.autoscaling.state import BusyIntervals
 from shared.values.measurements import MetricValue, Samples, since, time_of
@@ -26,7 +27,6 @@ REMEMBERED = timedelta(hours=1)
 OBSERVATIONS_MAX, OBSERVATIONS_MIN = 300, 20
 STANDARD_ERROR_MAX = 0.1
 """The share is used only if its standard error is at most this share of its value."""
-MINUTE = timedelta(minutes=1)
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,7 +28,7 @@ from itertools import accumulate, pairwise
 from statistics import fmean, median, median_low
 
 from shared.autoscaling.declaring import Throughput
-from shared.autoscaling.learning.backlog_rate import Samples, low_end, posterior
+from shared.autoscaling.learning.backlog_rate import MINUTE, Samples, low_end, posterior
 from shared.autoscaling.learning.claims import LOWEST_SHARE, planned_rate
 from shared.autoscaling.policies.queue_age import START_UP_MINUTES
 from shared.autoscaling.policy import (
@@ -41,7 +41,6 @@ from shared.autoscaling.policy import (
 from shared.autoscaling.state import ActionStatus, BusyIntervals, Desired, Learned, ScalingState
 from shared.values.measurements import CAPACITY_METRIC, NO_SAMPLES, MetricValue, time_of
 
-MINUTE = timedelta(minutes=1)
 Pair = tuple[float, float]
 """The items finished in an interval, and the instance-minutes (not 0)."""
 RECENT_MAX = 120
@@ -107,7 +106,7 @@ def contradiction(fixed: Throughput, learned: Learned, now: datetime) -> str:
     estimate, claim = rate_estimate(fixed, learned), learned.claim
     if estimate is None or estimate.told is None or claim is None or claim.since is None:
         return ""
-    minutes = (now - claim.since) / timedelta(minutes=1)
+    minutes = (now - claim.since) / MINUTE
     lasted = f"{minutes:.0f} min" if minutes < 120 else f"{minutes / 60:.0f} h"
     seen = f"{estimate.likely:.3g} ± {estimate.relative_error * estimate.likely:.2g}"
     told = f"the setting says {estimate.told:.3g} a minute"

@@ -148,8 +148,8 @@ def _plan(
         yield LastingCondition("autoscale", WARNING, plan.autoscale, meaning, todo, NewsKind.PLAN)
     for note in plan.notes(declared):
         yield LastingCondition("plan", INFO, note)
-    why = few_changes_left(resource, state.desired, now, 0)
-    if why := why or few_changes_left(resource, state.desired, now):
+    none_left = few_changes_left(resource, state.desired, now, 0)
+    if why := none_left or few_changes_left(resource, state.desired, now):
         yield LastingCondition("", WARNING, why, todo="Lengthen the cooldowns.")
 
 

@@ -206,7 +206,7 @@ class QueueAge(Composite):
 
     def standing(self, seen: Observation, start: float = 0) -> Sequence[int]:
         """The instances that can work in each of the next steps without a further action. The first
-        step begins start steps from now."""
+        step begins ``start`` steps from now."""
         changes, step = seen.working.samples, span(self.step_seconds)
         middle, working = seen.now + step * (start + 0.5), list[int]()
         first = bisect_right(changes, middle, key=time_of) - 1
