@@ -73,7 +73,8 @@ class Scaler:
 
     async def _count(self, resource: Resource, action: ScaleAction) -> Count | None:
         """Count the change before Azure is asked for it: afterwards, this process may have ended or
-        a newer decision may have replaced the action. Returns None if the action is ignored."""
+        a newer decision may have replaced the action, which this write notices if it came before.
+        Returns None if the action is ignored."""
         snapshot = await self.store.load(resource.name)
         ignored = reason_to_ignore(resource, snapshot.state, action, snapshot.read_at)
         if ignored is not None:
@@ -81,7 +82,8 @@ class Scaler:
             return None
         before = snapshot.state.desired
         assert before is not None  # otherwise there would be a reason to ignore the action
-        after = asked(before, snapshot.read_at)
+        now = snapshot.read_at
+        after = replace(asked(before, now), sent_at=before.sent_at and now)
         await self.store.commit(snapshot, snapshot.state.with_desired(after))
         return Count(before, after)
 

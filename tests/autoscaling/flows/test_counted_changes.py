@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -42,8 +43,8 @@ class Azure(Control):
         if answer == REFUSED:
             raise CapacityRefused("403")
         self.counted += capacity != ([number for _, number in self.changes] or [2])[-1]
-        self.changes.append((target.name, capacity))
         if answer == ACCEPTED:
+            self.changes.append((target.name, capacity))
             return None
         after = await super().change(target, capacity, read)
         if answer == CRASH:
@@ -195,14 +196,21 @@ async def test_what_one_delivery_takes_back_another_one_counts_that_is_under_way
     assert await counted(world) == azure.counted == 1
 
 
-async def test_an_order_that_is_replaced_before_it_is_counted_is_not_sent() -> None:
-    world, azure = scene()
+@pytest.mark.parametrize("answers", [[], [CRASH]], ids=["first", "again"])
+async def test_an_order_that_is_replaced_while_its_scaler_begins_is_not_sent(
+    answers: Sequence[str],
+) -> None:
+    world, azure = scene(*answers)
     world.store = store = OvertakenStore(lambda: world.now)
     old = await world.scaled_out()
+    for _ in answers:
+        await scale_until_it_crashes(world, old)
+        azure.capacities["plan-1"] = 2  # the plan does not show it yet
+        world.now += timedelta(seconds=30)
 
     async def decide() -> None:
         await replaced(world)
 
     store.before_commit = decide
     assert await world.scale(old) is EntryKind.IGNORED
-    assert (azure.changes, await counted(world)) == ([], 0)
+    assert await counted(world) == azure.counted == len(azure.changes) == len(answers)
