@@ -23,6 +23,7 @@ from shared.autoscaling.acting.actions import (
     ActionTiming,
     Settlement,
     action_of,
+    asked,
     reason_to_ignore,
     reconcile,
     settle,
@@ -199,7 +200,8 @@ class App:
 
     def carry_out(self, action: ScaleAction, step: int, now: datetime) -> None:
         """What the function ``scaler`` does up to waiting for the plan."""
-        if reason_to_ignore(self.resource, self.state, action, now) is not None:
+        desired = self.state.desired
+        if desired is None or reason_to_ignore(self.resource, self.state, action, now) is not None:
             return
         try:
             self.plan.order(action.target, step)
@@ -207,6 +209,8 @@ class App:
             wait = error.retry_after_seconds
             deferred = Settlement(EntryKind.DEFERRED, str(error), retry_after_seconds=wait)
             self.settle(deferred, now)
+        else:
+            self.state = self.state.with_desired(asked(desired, now))
 
     def arrived(self, now: datetime) -> None:
         """What the function ``scaler`` does when the plan has done what was asked for."""

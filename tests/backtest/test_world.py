@@ -111,6 +111,7 @@ def test_an_order_is_confirmed_when_its_number_is_shown() -> None:
     assert desired is not None
     assert desired.changed_at is not None
     assert desired.changed_at - desired.requested_at == timedelta(seconds=8)
+    assert len(desired.changes) == 1
     assert app.plan.capacity == 1  # none of them works yet
 
 

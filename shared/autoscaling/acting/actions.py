@@ -54,9 +54,7 @@ def request(decision: Decision, previous: Desired | None) -> Desired:
 def _requested(
     known: Desired | None, target: int, current: int, reason: str, now: datetime
 ) -> Desired:
-    """A pending action of the next epoch, which keeps the last confirmed change of ``known``. The
-    changes that were counted before are earlier than the request, so that its own is counted."""
-    before = int(now.timestamp()) - 1
+    """A pending action of the next epoch, which keeps the last confirmed change of ``known``."""
     return Desired(
         target=target,
         epoch=(known.epoch if known else 0) + 1,
@@ -68,8 +66,14 @@ def _requested(
         changed_at=known.changed_at if known else None,
         changed_out=known.changed_out if known else None,
         changed_by_hand=known is not None and known.changed_by_hand,
-        changes=tuple([min(each, before) for each in known.changes]) if known else (),
+        changes=_earlier(known, now) if known else (),
     )
+
+
+def _earlier(desired: Desired, requested_at: datetime) -> tuple[int, ...]:
+    """The changes that were counted before the request, and so that its own is counted, too."""
+    before = int(requested_at.timestamp()) - 1
+    return tuple([min(each, before) for each in desired.changes])
 
 
 def _superseded(known: Desired | None) -> tuple[int, ...]:
@@ -101,9 +105,11 @@ def confirm(desired: Desired, now: datetime) -> Desired:
     )
 
 
-def _counted(desired: Desired, now: datetime, since: datetime) -> Desired:
-    """The desired state with a change at ``now``, unless one was counted after ``since``."""
-    known = recent_changes(desired, now)
+def asked(desired: Desired, now: datetime) -> Desired:
+    """The desired state after Azure was asked for its change, which is counted, unless that was
+    counted since the request or the last progress: Azure counts each step, but no repetition."""
+    moved, known = desired.progressed_at, recent_changes(desired, now)
+    since = desired.requested_at if moved is None else moved + span(1)
     if known and known[-1] >= int(since.timestamp()):
         return desired
     times = (*known[1 - CHANGES_KEPT_MAX :], int(now.timestamp()))
@@ -124,9 +130,6 @@ def confirm_in_part(desired: Desired, actual: int, now: datetime, timing: Action
 
 
 def _at(desired: Desired, actual: int, now: datetime) -> Desired:
-    is_rest = desired.status is ActionStatus.CONFIRMED  # of a change that was counted
-    if not is_rest and actual != desired.previous:
-        desired = _counted(desired, now, desired.requested_at)
     return replace(
         desired,
         target=actual,
@@ -250,10 +253,6 @@ def settle(
     recorded even if the app has given the action up meanwhile, because the capacity was read back
     from the plan."""
     whole = desired.status is ActionStatus.CONFIRMED and desired.given_up is None
-    if settlement.change_requested:  # Azure counts it, also if it comes no further
-        moved = desired.progressed_at
-        since = desired.requested_at if moved is None else moved + span(1)
-        desired = _counted(desired, now, since)
     if settlement.kind is EntryKind.CONFIRMED:
         return None if whole else confirm(desired, now)
     if not desired.pending:
@@ -268,10 +267,7 @@ def settle(
         if reached is not None and is_progress(desired, reached):
             desired = replace(desired, reached=reached, progressed_at=now)
         return defer(desired, now, settlement.reason, timing, settlement.retry_after_seconds)
-    sent_before = (desired.sent_at or desired.requested_at) > desired.requested_at
-    tried = settlement.change_requested or sent_before or desired.attempts > 0
-    tried = tried or desired.reached is not None
-    return fail(desired, now, settlement.reason, timing, may_follow=tried)
+    return fail(desired, now, settlement.reason, timing, may_follow=_has_asked(desired))
 
 
 def reopen(desired: Desired, capacity: int, now: datetime, actual: int | None = None) -> Desired:
@@ -291,6 +287,7 @@ def reopen(desired: Desired, capacity: int, now: datetime, actual: int | None = 
         status=ActionStatus.PENDING,
         previous=capacity if actual is None else actual,
         requested_at=now,
+        changes=_earlier(desired, now),
         retry_at=now,
         reached=None,
         given_up=None,

@@ -10,10 +10,12 @@ import logging
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from shared.autoscaling.acting.actions import (
     ActionTiming,
     Settlement,
+    asked,
     changed_by_hand,
     entry,
     partial_target,
@@ -41,6 +43,13 @@ OUTCOMES = {
 """How the reason of an entry begins if the rest of it is an answer of Azure Resource Manager."""
 
 
+class Count(NamedTuple):
+    """The desired state before and after the change was counted."""
+
+    before: Desired
+    after: Desired
+
+
 @dataclass(frozen=True, slots=True)
 class Scaler:
     resources: Mapping[str, Resource]
@@ -53,17 +62,30 @@ class Scaler:
         has accepted the change, which is still under way. Raises BadMessage if the resource is
         unknown."""
         resource = find(self.resources, action.resource_name)
+        with urgent():
+            count = await until_won(resource.name, lambda: self._count(resource, action))
+            if count is None:
+                return EntryKind.IGNORED
+            settlement = await self._carry_out(resource, count.before)
+            return await until_won(
+                resource.name, lambda: self._settle(resource, action, settlement, count)
+            )
+
+    async def _count(self, resource: Resource, action: ScaleAction) -> Count | None:
+        """Count the change before Azure is asked for it: afterwards, this process may have ended or
+        a newer decision may have replaced the action, which this write notices if it came before.
+        Returns None if the action is ignored."""
         snapshot = await self.store.load(resource.name)
         ignored = reason_to_ignore(resource, snapshot.state, action, snapshot.read_at)
         if ignored is not None:
-            return await self._ignore(action, snapshot, ignored)
-        desired = snapshot.state.desired
-        assert desired is not None  # otherwise there would be a reason to ignore the action
-        with urgent():
-            settlement = await self._carry_out(resource, desired)
-            return await until_won(
-                resource.name, lambda: self._settle(resource, action, settlement)
-            )
+            await self._ignore(action, snapshot, ignored)
+            return None
+        before = snapshot.state.desired
+        assert before is not None  # otherwise there would be a reason to ignore the action
+        now = snapshot.read_at
+        after = replace(asked(before, now), sent_at=before.sent_at and now)
+        await self.store.commit(snapshot, snapshot.state.with_desired(after))
+        return Count(before, after)
 
     async def _carry_out(self, resource: Resource, desired: Desired) -> Settlement:
         """Change the capacity unless the target already has it."""
@@ -112,9 +134,10 @@ class Scaler:
             return after, part, why
 
     async def _settle(
-        self, resource: Resource, action: ScaleAction, settlement: Settlement
+        self, resource: Resource, action: ScaleAction, settlement: Settlement, count: Count
     ) -> EntryKind | None:
-        """Record the outcome. If there is a newer decision, check whether this action undid it."""
+        """Record the outcome. A change that Azure was not asked for no longer counts. If there is a
+        newer decision, check whether this action undid it."""
         snapshot = await self.store.load(resource.name)
         desired, now = snapshot.state.desired, snapshot.read_at
         if desired is None or desired.epoch != action.epoch:
@@ -122,6 +145,10 @@ class Scaler:
                 late = replace(action, target=settlement.part or action.target)
                 await self._superseded(resource, late, snapshot, settlement.reached)
             return await self._ignore(action, snapshot, "a newer decision was made meanwhile")
+        if not settlement.change_requested:
+            desired = count.before if desired == count.after else desired
+        elif desired.changes != count.after.changes:  # another delivery has taken the count back
+            desired = asked(desired, now)
         settled = settle(desired, settlement, now, self.timing)
         if settled is None:
             return EntryKind(desired.status)

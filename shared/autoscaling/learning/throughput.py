@@ -38,7 +38,7 @@ from shared.autoscaling.policy import (
     RateSource,
     Unhelpful,
 )
-from shared.autoscaling.state import ActionStatus, BusyIntervals, Desired, Learned, ScalingState
+from shared.autoscaling.state import ActionStatus, BusyIntervals, Learned, ScalingState
 from shared.values.measurements import CAPACITY_METRIC, NO_SAMPLES, MetricValue, time_of
 
 Pair = tuple[float, float]
@@ -288,7 +288,9 @@ def learn_wait(state: ScalingState) -> ScalingState:
     if desired.status is not ActionStatus.CONFIRMED or not read or read.time < desired.changed_at:
         return state
     learned = replace(learned, epoch=desired.epoch)
-    waited_minutes = (read.time - _asked_at(desired)).total_seconds() / 60
+    counted_at = datetime.fromtimestamp(max(desired.changes, default=0), UTC)
+    asked_at = max(counted_at, desired.requested_at)  # the first message may be lost
+    waited_minutes = (read.time - asked_at).total_seconds() / 60
     out = desired.target > desired.previous
     whole = desired.reached is None and desired.given_up is None
     if out and whole and not desired.attempts and 0 < waited_minutes <= START_UP_MINUTES_MAX:
@@ -297,13 +299,6 @@ def learn_wait(state: ScalingState) -> ScalingState:
         mean = learned.dead_time_minutes + weight * (waited_minutes - learned.dead_time_minutes)
         learned = replace(learned, dead_times=count, dead_time_minutes=mean)
     return replace(state, learned=learned)
-
-
-def _asked_at(desired: Desired) -> datetime:
-    """When Azure was asked for the change, if that is known: its first message may be lost."""
-    counted = datetime.fromtimestamp(max(desired.changes, default=0), UTC)
-    seen_at = (desired.changed_at or desired.requested_at) - timedelta(seconds=1)
-    return counted if desired.requested_at <= counted < seen_at else desired.requested_at
 
 
 # --- from counts of items ---------------------------------------------------------------------

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable
 from dataclasses import replace
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any
 
 import pytest
@@ -16,6 +16,7 @@ from shared.autoscaling.acting.actions import (
     Settlement,
     adopt,
     as_of,
+    asked,
     changed_by_hand,
     confirm,
     confirm_if_observed,
@@ -95,8 +96,7 @@ def test_a_confirmation_starts_the_cooldown_of_its_direction_and_clears_the_erro
 ) -> None:
     late = desired(target=target, retry_at=ago(-15), attempts=2, last_error="409")
     done = replace(late, status=ActionStatus.CONFIRMED, changed_at=NOW, changed_out=out)
-    changes = (AT_NOW,) if target != late.previous else ()
-    assert confirm(late, NOW) == replace(done, retry_at=None, last_error="", changes=changes)
+    assert confirm(late, NOW) == replace(done, retry_at=None, last_error="")
 
 
 def test_the_wait_after_a_deferral_doubles_up_to_sixteen_times() -> None:
@@ -129,7 +129,6 @@ DONE = Settlement(EntryKind.CONFIRMED, "capacity changed 2 → 3")
 THROTTLED = Settlement(EntryKind.DEFERRED, "429", retry_after_seconds=90)
 THIRTEEN = Settlement(EntryKind.DEFERRED, "reads 13", reached=13)
 REFUSED = Settlement(EntryKind.FAILED, "403")
-TRIED, RESENT = desired(attempts=1), desired(sent_at=ago(5))
 LAST, GIVEN_UP = desired(), desired(status=ActionStatus.FAILED, retry_at=ago(-60))
 SETTLED = confirmed(5, target=3)
 
@@ -155,17 +154,17 @@ SETTLED = confirmed(5, target=3)
         (
             LAST,
             replace(THIRTEEN, part=13, change_requested=True),
-            defer(replace(LAST, changes=(int(NOW.timestamp()),)), NOW, "reads 13", TIMING),
+            defer(LAST, NOW, "reads 13", TIMING),
         ),
         (IN_PART, DONE, confirm(IN_PART, NOW)),
-        (FILLING, REFUSED, fail(FILLING, NOW, "403", TIMING, may_follow=True)),
-        (TRIED, REFUSED, fail(TRIED, NOW, "403", TIMING, may_follow=True)),
-        (RESENT, REFUSED, fail(RESENT, NOW, "403", TIMING, may_follow=True)),
-        (
-            LAST,
-            replace(REFUSED, change_requested=True),
-            fail(replace(LAST, changes=(AT_NOW,)), NOW, "403", TIMING, may_follow=True),
-        ),
+        *[
+            (last, REFUSED, fail(last, NOW, "403", TIMING, may_follow=asked))
+            for last, asked in [
+                (replace(LAST, changes=(AT_NOW - 10,)), True),
+                (replace(LAST, changes=(AT_NOW - 60,)), False),  # of an earlier action
+                (desired(attempts=1, sent_at=ago(5)), False),
+            ]
+        ],
         # a second delivery of the message has another outcome later
         *[(SETTLED, late, None) for late in (DONE, BY_HAND, THROTTLED)],
         (SETTLED, Settlement(EntryKind.FAILED, "403"), None),
@@ -180,52 +179,33 @@ def test_an_outcome_is_recorded_unless_the_action_has_one_and_a_confirmation_als
     assert settle(last, outcome, NOW, TIMING) == after
 
 
-def sent(kind: EntryKind, **changes: Any) -> Settlement:
-    return Settlement(kind, "why", change_requested=True, **changes)
-
-
-NINE, SENT = sent(EntryKind.DEFERRED, reached=9), sent(EntryKind.DEFERRED)
+def test_azure_counts_each_step_of_a_change_and_no_repetition_and_neither_does_the_app() -> None:
+    first = asked(replace(LAST, changes=(AT_NOW - 600,)), ago(20))
+    assert first.changes == (AT_NOW - 600, AT_NOW - 20)
+    assert asked(first, NOW) == first
+    step = replace(first, reached=9, progressed_at=ago(20))
+    assert asked(step, NOW).changes == (*first.changes, AT_NOW)
+    assert asked(replace(step, progressed_at=NOW), NOW).changes == (*first.changes, AT_NOW)
+    assert asked(asked(step, NOW), ago(-60)) == asked(step, NOW)
 
 
 @pytest.mark.parametrize(
-    ("last", "outcomes", "count"),
+    "again",
     [
-        (LAST, [DONE], 1),
-        (LAST, [sent(EntryKind.CONFIRMED)], 1),
-        (LAST, [THROTTLED, REFUSED], 0),
-        (LAST, [SENT, sent(EntryKind.FAILED)], 1),
-        (LAST, [SENT, SENT, DONE], 1),
-        (FILLING, [SENT, DONE], 1),  # the step to 9 was one, too, but of an earlier request
-        (desired(target=15, previous=3), [NINE, SENT, DONE], 2),
-        # a revoked action leaves the plan as it is, unless the earlier action has to be undone
-        (desired(target=2), [DONE], 0),
-        (desired(target=2), [sent(EntryKind.CONFIRMED)], 1),
+        lambda last: request(decision(3, 4), last),
+        lambda last: reopen(confirm(last, NOW), 2, NOW),
+        lambda last: enforce(confirm(last, NOW), 5, NOW, Limits(1, 20)),
     ],
+    ids=["another decision", "it was undone", "a manual change is set back"],
 )
-def test_each_change_that_azure_counts_is_counted_once(
-    last: Desired, outcomes: Sequence[Settlement], count: int
+def test_a_change_does_not_hide_the_one_that_is_requested_in_the_same_second(
+    again: Callable[[Desired], Desired],
 ) -> None:
-    now, before = NOW, ago(600)
-    last = replace(last, changes=(int(before.timestamp()),))
-    for outcome in outcomes:
-        now += timedelta(seconds=20)
-        last = settle(last, outcome, now, TIMING) or last
-    assert len(last.changes) == count + 1
+    last = asked(desired(), NOW)
+    assert asked(again(last), ago(-5)).changes == (AT_NOW - 1, AT_NOW + 5)
 
 
-def test_a_change_does_not_hide_the_one_that_is_requested_in_the_same_second() -> None:
-    shown = confirm(desired(), NOW)
-    again = request(decision(3, 4), shown)
-    assert again.requested_at == shown.changed_at == NOW
-    asked = settle(again, SENT, NOW + timedelta(seconds=5), TIMING)
-    assert asked is not None
-    assert len(asked.changes) == 2
-    assert len(confirm(asked, NOW + timedelta(seconds=20)).changes) == 2
-
-
-def test_a_change_in_part_counts_and_those_after_now_do_not() -> None:
-    assert len(confirm_in_part(desired(target=15, previous=3), 9, NOW, TIMING).changes) == 1
-    assert len(confirm_in_part(replace(FILLING, changes=(AT_NOW,)), 9, NOW, TIMING).changes) == 1
+def test_changes_after_now_do_not_count() -> None:
     changes = tuple(range(AT_NOW - 10, AT_NOW + 40))
     assert len(recent_changes(confirmed(60, changes=changes), NOW)) == 11
 
@@ -472,7 +452,6 @@ def test_the_rest_of_a_change_that_was_confirmed_in_part_stays_the_apps_own() ->
             changed_out=True,
             retry_at=ago(-60),
             given_up=15,
-            changes=(AT_NOW,),
         )
         == IN_PART
     )
@@ -480,7 +459,6 @@ def test_the_rest_of_a_change_that_was_confirmed_in_part_stays_the_apps_own() ->
     assert (later.previous, later.target, later.given_up, later.retry_at) == (9, 12, 15, ago(-90))
     done = confirm(later, ago(-60))
     assert (done.previous, done.target, done.given_up, done.retry_at) == (12, 15, None, None)
-    assert done.changes == later.changes == IN_PART.changes, "the app has made no other change"
     assert request(decision(9, 5), IN_PART).superseded == (15,)
     less = confirm_in_part(desired(target=3, previous=15), 9, NOW, TIMING)
     assert (less.changed_out, confirm(less, NOW).changed_out) == (False, False)

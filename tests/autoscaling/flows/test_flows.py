@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from local.twins.autoscaling import MemoryCapacityControl, MemoryReader, MemoryStateStore
 from shared.autoscaling import ManualChange, Mode, ServiceBusQueue, Throughput
+from shared.autoscaling.acting.actions import action_of, adopt, reopen
 from shared.autoscaling.deciding.decide import EntryKind, LogEntry
 from shared.autoscaling.deciding.stretches import course_of
 from shared.autoscaling.declaring import AppServicePlan
@@ -442,6 +443,13 @@ async def test_a_manual_change_is_set_back_or_adopted_by_reconciler_and_scaler_t
     assert world.control.capacities == {"plan-1": capacity}
     assert await world.reconcile() == []
     assert await world.load([0] * 39) is None  # the cooldown runs from the manual change
+
+
+async def test_a_manual_capacity_that_is_requested_anew_after_a_late_change_stays_manual() -> None:
+    world, manual = World(capacity=3), reopen(adopt(confirmed(60), 4, NOW), 3, NOW)
+    await world.store.commit(await world.store.load("plan-1"), ScalingState(desired=manual))
+    assert await world.scale(action_of("plan-1", manual)) is EntryKind.CONFIRMED
+    assert (await world.desired()).changed_by_hand
 
 
 async def test_a_change_that_took_effect_is_confirmed_even_if_it_was_given_up_meanwhile() -> None:

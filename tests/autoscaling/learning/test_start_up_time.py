@@ -197,8 +197,8 @@ def test_the_wait_until_instances_are_read_is_the_mean_from_action_to_sample() -
 
 
 def test_the_wait_of_an_action_whose_message_was_lost_begins_when_azure_was_asked() -> None:
-    asked, shown = (int((NOW - timedelta(seconds=s)).timestamp()) for s in (30, 1))
-    known = [learned_from(waited(3, 1, changes=(each,))) for each in (asked, shown)]
+    asked, before = (int((NOW - timedelta(seconds=s)).timestamp()) for s in (30, 600))
+    known = [learned_from(waited(3, 1, changes=(each,))) for each in (asked, before)]
     assert [each.dead_time_minutes for each in known] == [0.5, 3], "or when it was requested"
 
 
