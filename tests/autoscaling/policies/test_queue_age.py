@@ -466,7 +466,7 @@ def test_a_reason_names_the_time_that_the_policy_looked_ahead() -> None:
         assert f"old within the next {minutes} min;" in reason
 
 
-def test_the_reasons_of_an_estimated_rate_state_bounds_and_never_too_low_an_age() -> None:
+def test_the_reasons_of_an_estimated_rate_state_bounds_and_no_age_by_its_high_end() -> None:
     """An instance finishes 80 to 180 a minute, most likely 120."""
     unsure: dict[str, Any] = {
         "throughput": Throughput(None, 3),
