@@ -1,4 +1,4 @@
-"""Draws the two pictures of docs/adr/0005-default-policy.md.
+"""Draws the two pictures of docs/rules.md and docs/adr/0005-default-policy.md.
 
 ``holding.svg`` shows when QueueAge changes the capacity, and ``halved.svg`` what it does if a new
 release halves the rate per instance that is set by hand.

@@ -30,7 +30,12 @@ from shared.autoscaling.learning.backlogs import (
     unfallen,
     with_stalls,
 )
-from shared.autoscaling.learning.claims import undoubted, with_counted_rate, with_growth
+from shared.autoscaling.learning.claims import (
+    START_UP_MINUTES_MIN,
+    undoubted,
+    with_counted_rate,
+    with_growth,
+)
 from shared.autoscaling.learning.counts import ABANDONED, failures_metric
 from shared.autoscaling.learning.throughput import (
     Counted,
@@ -154,7 +159,8 @@ def _learned_from_backlog(
         backlog, maximum = received(samples), within_plan(resource, state).limits.maximum
         trend = with_backlog(known, backlog, capacities, maximum, working(resource, state), claim)
     if claim is not None:
-        if counted_rate(state.learned.work) is None:
+        starts_up = start_up_minutes(resource.throughput, state.learned)
+        if counted_rate(state.learned.work) is None and starts_up >= START_UP_MINUTES_MIN:
             claim = with_growth(claim, known, trend, now)
         trend = trend if claim.doubt else undoubted(trend, claim.told)
     return replace(state, learned=replace(state.learned, trend=trend, claim=claim))

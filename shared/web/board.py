@@ -19,7 +19,7 @@ from shared.autoscaling.errors import StateUnreadable
 from shared.autoscaling.flows import override as control
 from shared.autoscaling.flows import status
 from shared.autoscaling.flows.common import find
-from shared.autoscaling.learning.backlogs import age_minutes
+from shared.autoscaling.learning.backlogs import AGE_AT_MOST, age_minutes
 from shared.autoscaling.operating import presenting
 from shared.autoscaling.operating.conditions import DEPLOY, conditions, state_unreadable
 from shared.autoscaling.operating.overrides import Change, duration
@@ -310,12 +310,14 @@ async def overview(board: Board, resource: Resource) -> Shown:
         return Shown({"error": str(error)}, [state_unreadable(resource.name, str(error))])
     found = conditions(resource, snapshot, board.at_maximum_minutes)
     told = presenting.status(resource, snapshot, found, board.price)
-    load, decided = resource.backlog_metric or next(iter(resource.metrics), ""), snapshot.decided
+    load = resource.backlog_metric or next(iter(resource.metrics), "")
+    evidence = snapshot.decided.evidence if snapshot.decided else {}
     content = {
         "snapshot": snapshot,
         "status": told,
         "age_limit_minutes": resource.goal.age_limit_minutes,
-        "age_minutes": age_minutes(decided.evidence) if decided else None,
+        "age_minutes": age_minutes(evidence),
+        "age_at_most_minutes": evidence.get(AGE_AT_MOST),
         "load": next((each for each in told["metrics"] if each["name"] == load), None),
     }
     shown = Shown(content, found)

@@ -15,7 +15,7 @@ from urllib.parse import parse_qs, unquote, urlsplit
 import pytest
 
 from local.twins.autoscaling import MemoryStateStore
-from shared.autoscaling import Mode, Throughput
+from shared.autoscaling import Mode, QueueAge, Throughput
 from shared.autoscaling.deciding.decide import EntryKind, LogEntry
 from shared.autoscaling.flows import notify, scaling_logic
 from shared.autoscaling.flows.status import AT_ONCE_MAX
@@ -474,6 +474,22 @@ async def test_the_page_shows_the_throughput_and_where_it_comes_from(world: Worl
     world.board = replace(world.board, resources={"plan-1": world.resource})
     html = (await dashboard(Request(), world.board)).body
     assert "rate per instance</dt><dd>41.5 <small>a minute, given in settings</small>" in html
+
+
+@pytest.mark.parametrize("hours", ["1", "336"])
+async def test_the_age_beside_the_newest_reason_is_that_of_its_decision(
+    world: World, hours: str
+) -> None:
+    policy = QueueAge("backlog", lambda seen: Recommendation(seen.capacity, "not known yet"))
+    declared = replace(world.resource, policy=policy, throughput=Throughput(100, 3))
+    world.resource = declared
+    world.board = replace(world.board, resources={"plan-1": declared})
+    for backlog in (400, 390, 380, 300):
+        await world.minute(backlog)
+    page = (await dashboard(Request(query={"hours": hours}), world.board)).body
+    (shown,) = re.findall("age of the oldest item</dt><dd>≈ ([0-9.]+) min", page)
+    (told,) = re.findall("oldest about ([0-9.]+) min of 5 min", page)
+    assert shown == told
 
 
 async def test_a_time_of_another_day_is_shown_with_its_date(world: World) -> None:

@@ -25,6 +25,9 @@ REFUTED, DOUBT_MAX = 5.0, 10.0
 AGREED = 0.1
 DEVIATIONS, DIFFERENCE = 3.0, 0.1
 """A counted rate differs if it is off by more than so many standard errors and this share."""
+START_UP_MINUTES_MIN = 1.0
+"""If instances start sooner, the load that led to them rises in the same minute of the regression,
+and a right setting looks too high. So the regression is not asked then."""
 TOLD_INFORMATION = 2.0
 """The information in the setting, relative to its square: as if its error were 70 %."""
 LOWEST_SHARE = 0.5

@@ -226,9 +226,13 @@ class Outlook:
         return Projection(late, idle, worst)
 
     def late_ahead(self) -> Projection:
-        """The projection until shortly after a new action would take effect."""
-        ahead = ORDER_AHEAD_STEPS if self.settled else STARTING_AHEAD_STEPS
-        return self.project(self.standing(self.dead + ahead))
+        """The projection of the steps ``ahead``."""
+        return self.project(self.standing(self.ahead))
+
+    @property
+    def ahead(self) -> int:
+        """The number of steps until shortly after a new action would take effect."""
+        return self.dead + (ORDER_AHEAD_STEPS if self.settled else STARTING_AHEAD_STEPS)
 
     @property
     def settled(self) -> bool:

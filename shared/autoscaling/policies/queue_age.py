@@ -11,7 +11,6 @@ from typing import Annotated
 
 from shared.autoscaling.policies.checks import no_policy
 from shared.autoscaling.policies.outlook import (
-    ORDER_AHEAD_STEPS,
     RECENT,
     RETURN_TRIP,
     Memory,
@@ -64,6 +63,8 @@ STARTING = "instances are still starting"
 NOT_KNOWN = "the rate per instance is not known yet"
 START_UP_MINUTES = 3.0
 """The start-up time that the policy assumes if it is not set."""
+ABOUT = 0.99
+"""A rate that differs less from another one, as a factor, counts as the same in reasons."""
 SECONDS_BELOW = 30
 """If a step is shorter than this, reasons state times in seconds instead of minutes."""
 
@@ -168,7 +169,8 @@ class QueueAge(Composite):
         if out := careful.scale_out():
             return out
         high = max(rate, estimate.high) if estimate else rate
-        return (careful if high == rate else self._choice(seen, high) or careful).scale_in()
+        choice = careful if high == rate else self._choice(seen, high) or careful
+        return choice.scale_in() or careful.holding()
 
     def _choice(self, seen: Observation, rate_per_minute: float) -> _Choice | None:
         steps_per_minute = 60 / self.step_seconds
@@ -247,18 +249,23 @@ class _Choice:
         age = self._time(ahead.worst_age)
         return self._hold(f"work will be {age} old, but {outlook.ordered} is the maximum")
 
-    def scale_in(self) -> Recommendation:
-        """The recommendation if no work would be late."""
+    def scale_in(self) -> Recommendation | None:
+        """The recommendation if the queue runs empty."""
         seen, outlook = self.seen, self.outlook
-        if outlook.backlog + outlook.arrivals.rate <= seen.capacity:
-            if outlook.ordered != seen.capacity:
-                change = f"the change to {instances_text(outlook.ordered)}"
-                return self._hold(f"the queue runs empty, but {change} is still pending")
-            if not outlook.settled:
-                return self._hold(f"the queue runs empty, but {STARTING}")
-            if seen.capacity <= seen.limits.minimum:
-                return self._hold(f"the queue runs empty, but {seen.capacity} is the minimum")
-            return self._in()
+        if outlook.backlog + outlook.arrivals.rate > seen.capacity:
+            return None
+        if outlook.ordered != seen.capacity:
+            change = f"the change to {instances_text(outlook.ordered)}"
+            return self._hold(f"the queue runs empty, but {change} is still pending")
+        if not outlook.settled:
+            return self._hold(f"the queue runs empty, but {STARTING}")
+        if seen.capacity <= seen.limits.minimum:
+            return self._hold(f"the queue runs empty, but {seen.capacity} is the minimum")
+        return self._in()
+
+    def holding(self) -> Recommendation:
+        """The recommendation if no work would be late, and the queue does not run empty."""
+        seen, outlook = self.seen, self.outlook
         busy = f"{instances_text(outlook.working[0])} at work"
         if outlook.arrivals.rate <= 0.0:
             return self._hold(f"{HOLDING}the backlog does not grow, {busy}")
@@ -268,7 +275,7 @@ class _Choice:
 
     def _out(self, age: float) -> Recommendation:
         seen, outlook, goal = self.seen, self.outlook, self.seen.goal
-        ahead = self._time(outlook.dead + ORDER_AHEAD_STEPS)
+        ahead = self._time(outlook.ahead)
         wanted = outlook.cheapest(self._maximum, goal.switch_cost, goal.late_penalty)
         replace = outlook.overdue or outlook.worth_replacing(wanted)
         if outlook.ordered > seen.capacity and not replace:
@@ -276,7 +283,7 @@ class _Choice:
             come = f"{instances_text(outlook.ordered)} will be running within {coming}"
             return self._hold(f"{come}, and a new request would not reduce late work")
         if wanted == self._maximum < seen.limits.maximum and wanted == outlook.ordered:
-            wait = f"no more instances are requested until {wanted} are running"
+            wait = f"no more instances are requested until {wanted} are at work"
             return self._hold(f"the rate per instance is still uncertain: {wait}")
         if wanted == outlook.ordered:
             late = f"the work that will be late within the next {ahead}"
@@ -389,10 +396,13 @@ class _Choice:
         return f"{seconds:.3g} s" if self._in_seconds else f"{seconds / 60:.3g} min"
 
     def _flow(self, rate: float) -> str:
-        arrivals = rate * self.per_minute
+        """The arrivals: the low end of an estimated rate gives the least, its high end the most."""
+        arrivals, estimate = rate * self.per_minute, self.seen.estimate
+        share = self.per_minute / estimate.likely if estimate else 1.0
+        bound = "at least " if share < ABOUT else "up to " if share > 1 / ABOUT else ""
         if self._in_seconds:
-            return f"{arrivals / 60:.4g} arrivals/s"
-        return f"{arrivals:.4g} arrivals/min"
+            return f"{bound}{arrivals / 60:.4g} arrivals/s"
+        return f"{bound}{arrivals:.4g} arrivals/min"
 
     @property
     def _in_seconds(self) -> bool:

@@ -147,6 +147,23 @@ def test_a_load_that_rises_before_each_scale_out_refutes_no_setting_that_is_righ
 
 
 @pytest.mark.parametrize("seed", range(4))
+def test_instances_that_start_within_seconds_refute_no_setting_that_is_right(seed: int) -> None:
+    """The load of each minute is another one, and the capacity follows within that minute."""
+    chance, queue = random.Random(seed), 90_000.0
+    load = [chance.uniform(4, 9) for _ in range(120)]
+    instances = [round(each) for each in load]
+    backlogs = list[float]()
+    for each, working in zip(load, instances, strict=True):
+        queue += 60 * (each - working) + chance.gauss(0, 60)
+        backlogs.append(queue)
+    course = minutes(len(load) - 1, instances.__getitem__, backlogs.__getitem__)
+    declared = replace(told(60, counts=False), throughput=Throughput(60, 0.05))
+    estimate = rate_estimate(declared.throughput, after(declared, course).learned)
+    assert estimate is not None
+    assert (estimate.source, estimate.low) == (RateSource.SETTINGS, 60)
+
+
+@pytest.mark.parametrize("seed", range(4))
 def test_the_course_of_the_backlog_refutes_a_setting_that_is_too_high_and_no_other(
     seed: int,
 ) -> None:

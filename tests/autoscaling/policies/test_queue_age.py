@@ -454,7 +454,30 @@ def test_an_uncertain_rate_grows_from_the_instances_that_work() -> None:
     }
     starting = Window((sample(1, 7200), sample(4, -120)))
     assert POLICY(seen(growing(900), 4, **uncertain)).capacity == 16
-    assert POLICY(seen(growing(900), 4, working=starting, **uncertain)).capacity == 4
+    held = POLICY(seen(growing(900), 4, working=starting, **uncertain))
+    assert held.capacity == 4
+    assert "no more instances are requested until 4 are at work" in held.reason
+
+
+def test_a_reason_names_the_time_that_the_policy_looked_ahead() -> None:
+    starting = Window((sample(3, 7200), sample(4, -120)))
+    for working, minutes in ((Window(()), 5), (starting, 4)):
+        reason = POLICY(seen(growing(600), 4, working=working)).reason
+        assert f"old within the next {minutes} min;" in reason
+
+
+def test_the_reasons_of_an_estimated_rate_state_bounds_and_no_age_by_its_high_end() -> None:
+    """An instance finishes 80 to 180 a minute, most likely 120."""
+    unsure: dict[str, Any] = {
+        "throughput": Throughput(None, 3),
+        "estimate": RateEstimate(RateSource.BACKLOG, 120, 80, 0.2),
+    }
+    out = POLICY(seen(growing(200), **unsure))
+    assert "and at least 520 arrivals/min" in out.reason
+    assert "empty at up to " in POLICY(seen(LULL, 9, **unsure)).reason
+    held = POLICY(seen(growing(10, 600), **unsure))
+    assert held.evidence["arrivals_per_minute"] == pytest.approx(330)
+    assert "holding: oldest about 2.09 min of 5 min, 4 instances at work" in held.reason
 
 
 def test_while_the_rate_is_uncertain_new_instances_work_for_a_step_before_more_are_ordered() -> (
