@@ -42,10 +42,12 @@ TOLD_LEVEL_WEIGHT = 0.2
 left the averages before the new instances work."""
 VARIANCE_WEIGHT = 0.05
 """The weight of the newest minute in the variance of the noise."""
-FORGETTING = 0.002
-"""Each busy minute forgets this share of what was learned, so about eight hours of work count."""
-TEMPER = 0.2
+FORGETTING = 0.004
+"""Each busy minute forgets this share of what was learned, so about four hours of work count."""
+TEMPER = 0.5
 """The weight of the likelihood of a minute. The noise of adjacent minutes is correlated."""
+RESTORING = 0.2
+"""The same for a setting that was refuted, so that a good hour does not restore it."""
 LOWER = 0.7
 """A rate that is set by hand is compared with this share of it."""
 FREEDOM = 4.0
@@ -109,7 +111,7 @@ def with_backlog(
             trend = _idle(replace(trend, until=after.time), span / MINUTE)
             continue
         growth = (after.value - before.value) / (span / MINUTE)
-        instances = _capacities(working or read, before.time, after.time)[-1]
+        instances = _mean_capacity(working or read, backlog, before.time, after.time)
         most = max(_capacities(read, before.time, after.time))
         seen = replace(trend, until=after.time)
         shown = [_partial_fall(*each, 2.0) for each in _pairs(backlog, before.time, after.time)]
@@ -157,6 +159,15 @@ def _capacities(samples: Samples, start: datetime, end: datetime) -> list[float]
     first = max(bisect_right(samples, start, key=time_of) - 1, 0)
     last = max(bisect_right(samples, end, key=time_of), first + 1)
     return [sample.value for sample in samples[first:last]]
+
+
+def _mean_capacity(samples: Samples, backlog: Samples, start: datetime, end: datetime) -> float:
+    """The mean capacity during an interval, as a change acts on a part of its growth."""
+    parts = [
+        _capacities(samples, before.time, after.time)[-1] * ((after.time - before.time) / MINUTE)
+        for before, after in _pairs(backlog, start, end)
+    ]
+    return sum(parts) / ((end - start) / MINUTE)
 
 
 def _with_minute(
@@ -269,7 +280,7 @@ def _regressed(
     against = trend.against
     if claim is not None:
         ratio = _log_ratio(y - claim.told * x, y - LOWER * claim.told * x, noise)
-        against += ratio * (TEMPER if claim.refuted_at else 1.0)
+        against += ratio * (RESTORING if claim.refuted_at else 1.0)
     return replace(
         trend, information=information, weighted_rate=weighted, variance=variance, against=against
     )

@@ -74,6 +74,18 @@ def test_changes_of_capacity_show_the_throughput() -> None:
     assert many.relative_error < 0.15 < few.relative_error
 
 
+def test_a_change_within_a_minute_counts_for_its_part_of_the_growth() -> None:
+    """Samples every 15 s; every third minute, the number changes after its first quarter."""
+    counts, backlog = [2] + ([6] * 12 + [2] * 12) * 6, 20_000.0
+    waiting, capacities = [at(0, backlog)], [at(0, counts[0])]
+    for sample, count in enumerate(counts[1:], start=1):
+        backlog += (200 - RATE * counts[sample - 1]) / 4
+        waiting.append(at(sample / 4, backlog))
+        capacities.append(at(sample / 4, counts[sample - 1]))
+    found = known(with_backlog(BacklogTrend(), waiting, capacities, MAXIMUM))
+    assert found.likely == pytest.approx(RATE, rel=0.02)
+
+
 @pytest.mark.parametrize("scale", [0.01, 1e4])
 def test_the_estimate_does_not_depend_on_the_unit_of_work(scale: float) -> None:
     one = known(simulated(around(200, 0.05), STEPS, 5000))
