@@ -76,12 +76,12 @@ def test_changes_of_capacity_show_the_throughput() -> None:
 
 def test_a_change_within_a_minute_counts_for_its_part_of_the_growth() -> None:
     """Samples every 15 s; every third minute, the number changes after its first quarter."""
-    counts, backlog = [2] + ([6] * 12 + [2] * 12) * 6, 20_000.0
-    waiting, capacities = [at(0, backlog)], [at(0, counts[0])]
-    for sample, count in enumerate(counts[1:], start=1):
-        backlog += (200 - RATE * counts[sample - 1]) / 4
+    backlog, counts = 20_000.0, [2] + ([6] * 12 + [2] * 12) * 6
+    waiting, capacities = [at(0, backlog)], [at(0, 2)]
+    for sample, count in enumerate(counts, start=1):
+        backlog += (200 - RATE * count) / 4
         waiting.append(at(sample / 4, backlog))
-        capacities.append(at(sample / 4, counts[sample - 1]))
+        capacities.append(at(sample / 4, count))
     found = known(with_backlog(BacklogTrend(), waiting, capacities, MAXIMUM))
     assert found.likely == pytest.approx(RATE, rel=0.02)
 
