@@ -5,9 +5,10 @@ python -m bench regret --traces FOLDER          every CSV file with the columns 
 python -m bench.groups.regret --seed 2          a line for each trace as well, other traffic
 python -m bench.groups.regret --arena kind      one sample a minute, the number read with the work
 
-The rules are replayed three times: with the throughput told (given in settings), with finished
-items counted, and with nothing but the backlog. The replay begins with a fresh deployment. Rivals
-decide once a minute. The clairvoyant schedule is one in whole minutes; it knows the variation.
+The rules are replayed four times: with the throughput told (given in settings), with finished
+items counted, with both, and with nothing but the backlog. The replay begins with a fresh
+deployment. Rivals decide once a minute. The clairvoyant schedule is one in whole minutes; it knows
+the variation.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ RULES_FILE = Path(__file__).parents[2] / "scaling_rules.py"
 SEED = 1
 START = datetime(2026, 3, 2, tzinfo=UTC)
 BEST = "clairvoyant"
-TOLD, COUNTED, BACKLOG = MODES = ("told", "counted", "backlog")
+TOLD, COUNTED, BOTH, BACKLOG = MODES = ("told", "counted", "told_and_counted", "backlog")
 SWITCH_COSTS = (2.0, 10.0)
 VARIED_SHAPES = ("web_site", "on_and_off", "shop", "sensors")
 """The variations are measured on these, at the first switch cost."""
@@ -154,6 +155,7 @@ def arenas(arena: Arena) -> Mapping[str, Arena]:
     return {
         TOLD: arena,
         COUNTED: replace(arena, service_learned=True, finished_counted=True),
+        BOTH: replace(arena, finished_counted=True),
         BACKLOG: replace(arena, service_learned=True),
     }
 

@@ -31,6 +31,7 @@ from shared.autoscaling.learning.backlogs import (
     with_stalls,
 )
 from shared.autoscaling.learning.claims import (
+    COUNTS_KEPT,
     START_UP_MINUTES_MIN,
     undoubted,
     with_counted_rate,
@@ -45,7 +46,7 @@ from shared.autoscaling.learning.throughput import (
     with_counted,
 )
 from shared.autoscaling.policy import Resource
-from shared.autoscaling.state import Learned, RateClaim, ScalingState, Stall
+from shared.autoscaling.state import BusyIntervals, Learned, RateClaim, ScalingState, Stall
 from shared.values.measurements import (
     CAPACITY_METRIC,
     Metric,
@@ -158,12 +159,15 @@ def _learned_from_backlog(
     else:
         backlog, maximum = received(samples), within_plan(resource, state).limits.maximum
         trend = with_backlog(known, backlog, capacities, maximum, working(resource, state), claim)
+    work = state.learned.work
     if claim is not None:
+        if work.until and now - work.until > COUNTS_KEPT:
+            work = BusyIntervals(work.until)
         starts_up = start_up_minutes(resource.throughput, state.learned)
-        if counted_rate(state.learned.work) is None and starts_up >= START_UP_MINUTES_MIN:
+        if counted_rate(work) is None and starts_up >= START_UP_MINUTES_MIN:
             claim = with_growth(claim, known, trend, now)
         trend = trend if claim.doubt else undoubted(trend, claim.told)
-    return replace(state, learned=replace(state.learned, trend=trend, claim=claim))
+    return replace(state, learned=replace(state.learned, trend=trend, claim=claim, work=work))
 
 
 def _claim(resource: Resource, learned: Learned) -> RateClaim | None:

@@ -70,12 +70,18 @@ def test_reading_through_resource_manager_needs_the_id_of_each_namespace() -> No
 
 
 @pytest.mark.parametrize(
-    "changes",
-    [{}, {"ServiceBusNamespaceIds": BUS, "InstanceRatePerMinute": "30"}],
-    ids=["no namespace", "the rate is set"],
+    ("changes", "asked"),
+    [
+        ({}, False),
+        ({"ServiceBusNamespaceIds": BUS}, True),
+        ({"ServiceBusNamespaceIds": BUS, "InstanceRatePerMinute": "30"}, True),
+    ],
+    ids=["no namespace", "the rate is learned", "the rate is set, and compared with the counts"],
 )
-async def test_azure_monitor_is_not_asked_where_nothing_needs_it(changes: dict[str, str]) -> None:
+async def test_azure_monitor_is_asked_where_the_namespace_is_known(
+    changes: dict[str, str], asked: bool
+) -> None:
     async with App({**EXAMPLE, **changes}) as app:
         (resource,) = app.resources.values()
-        assert COMPLETED not in resource.metrics
-        assert not any(source.series for source in resource.metrics.values())
+        assert (COMPLETED in resource.metrics) is asked
+        assert any(source.series for source in resource.metrics.values()) is asked

@@ -40,7 +40,6 @@ READINGS = {
 }
 
 ESTIMATED = "estimated from the backlog, and the default policy plans with the low end of it"
-MEANWHILE = f"Meanwhile the rate per instance stays as it was counted, or is {ESTIMATED}"
 
 
 class MessageCounts:
@@ -111,13 +110,15 @@ class MessageCounts:
                 "counts_shared",
                 f"the topic has {count[-1].value:g} subscriptions, which Azure Monitor counts "
                 "together: completed messages count once the share of this one is learned from its "
-                f"backlog. Until then the rate per instance is {ESTIMATED}",
+                f"backlog. Until then {_without_counts(resource)}",
             )
         return values
 
     # --- log entries: each cause once, and again only if it ended in between ---
 
     def _tell_if_uncounted(self, resource: Resource) -> None:
+        if resource.throughput.rate_per_instance_minute is not None:
+            return
         if counted_backlog(resource) is not None and COMPLETED not in resource.metrics:
             self._tell(
                 resource,
@@ -137,7 +138,7 @@ class MessageCounts:
             if reason := failures.get(name):
                 text = f"{what} cannot be read: {reason}"
                 if name != ABANDONED:
-                    text = f"{text}. {MEANWHILE}"
+                    text = f"{text}. Meanwhile {_without_counts(resource)}"
                 self._tell(resource, "counts_unavailable", text, reason.partition(":")[0])
                 return
 
@@ -161,6 +162,12 @@ class MessageCounts:
         if action + cause not in told:
             told.add(action + cause)
             log_action(log, action, resource.name, text)
+
+
+def _without_counts(resource: Resource) -> str:
+    if resource.throughput.rate_per_instance_minute is not None:
+        return "only the course of the backlog can contradict the rate that is set"
+    return f"the rate per instance stays as it was counted, or is {ESTIMATED}"
 
 
 def _last(values: Sequence[MetricValue] | None) -> MetricValue | None:

@@ -37,9 +37,10 @@ INTERVAL_MAX = timedelta(minutes=3)
 """In a longer interval, samples are missing, so nothing is learned from it."""
 LEVEL_WEIGHT = 0.1
 """The weight of the newest minute in the moving averages."""
-TOLD_LEVEL_WEIGHT = 0.2
-"""The same while a rate that is set by hand is tested: the load that led to a scale-out has then
-left the averages before the new instances work."""
+TOLD_LEVEL_WEIGHT = 0.07
+"""The same while a rate that is set by hand is tested. If it were higher, the end of a burst that
+led to a scale-out would look like work of the new instances, and hide a setting that is too
+high."""
 VARIANCE_WEIGHT = 0.05
 """The weight of the newest minute in the variance of the noise."""
 FORGETTING = 0.004
@@ -48,7 +49,7 @@ TEMPER = 0.5
 """The weight of the likelihood of a minute. The noise of adjacent minutes is correlated."""
 RESTORING = 0.2
 """The same for a setting that was refuted, so that a good hour does not restore it."""
-LOWER = 0.7
+LOWER = 0.5
 """A rate that is set by hand is compared with this share of it."""
 FREEDOM = 4.0
 """The degrees of freedom of the noise, which has Student's t distribution."""

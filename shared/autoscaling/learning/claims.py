@@ -1,12 +1,13 @@
 """Compares a rate that is set by hand, which is a claim, with what is seen. Pure.
 
-The doubt about it grows by 1 with each counted interval whose rate clearly differs, and otherwise
-falls by ``AGREED``. Without counts, each minute of the regression of backlog_rate.py adds the
-logarithm of how much more likely its growth is at ``LOWER`` times the setting: the cumulative sum
-test (Page, Continuous Inspection Schemes, 1954). Only a lower rate is looked for, because only a
-setting that is too high makes work late.
+The doubt about it grows by ``DIFFERED`` with each counted interval whose rate clearly differs, and
+otherwise falls by ``AGREED``. Without counts, each minute of the regression of backlog_rate.py adds
+the logarithm of how much more likely its growth is at ``LOWER`` times the setting: the cumulative
+sum test (Page, Continuous Inspection Schemes, 1954). Only a lower rate is looked for, because only
+a setting that is too high makes work late.
 
-Without doubt, the regression holds nothing but the setting. A doubt lowers the rate to plan with.
+Without doubt, the regression holds nothing but the setting. A doubt lowers the rate to plan with
+long before it refutes the setting: a rate that is too high costs more than one that is too low.
 From ``REFUTED`` on, what is seen replaces the setting until it is changed or the doubt is 0 again.
 Less than half of it is used only once ten minutes have shown that more instances help.
 """
@@ -21,8 +22,8 @@ from shared.autoscaling.learning.backlog_rate import LOWER
 from shared.autoscaling.policy import RateEstimate
 from shared.autoscaling.state import BacklogTrend, RateClaim
 
-REFUTED, DOUBT_MAX = 5.0, 10.0
-AGREED = 0.1
+REFUTED, DOUBT_MAX = 25.0, 50.0
+DIFFERED, AGREED = 5.0, 0.5
 DEVIATIONS, DIFFERENCE = 3.0, 0.1
 """A counted rate differs if it is off by more than so many standard errors and this share."""
 START_UP_MINUTES_MIN = 1.0
@@ -30,6 +31,8 @@ START_UP_MINUTES_MIN = 1.0
 and a right setting looks too high. So the regression is not asked then."""
 TOLD_INFORMATION = 2.0
 """The information in the setting, relative to its square: as if its error were 70 %."""
+COUNTS_KEPT = timedelta(hours=1)
+"""If no count was newer for so long, the backlog alone is compared with the setting."""
 LOWEST_SHARE = 0.5
 SHOWN_AFTER = timedelta(minutes=10)
 SHOWN_DEVIATIONS = 3.0
@@ -38,14 +41,14 @@ SHOWN_DEVIATIONS = 3.0
 
 def planned_rate(claim: RateClaim) -> float:
     """The rate to plan with while the claim is not replaced."""
-    return claim.told * math.pow(LOWER, min(claim.doubt / REFUTED, 1.0) ** 2)
+    return claim.told * math.pow(LOWER, min(claim.doubt / REFUTED, 1.0))
 
 
 def with_counted_rate(claim: RateClaim, counted: RateEstimate, now: datetime) -> RateClaim:
     """The claim after one more counted interval."""
     off = abs(math.log(counted.likely / claim.told))
     differs = off > DEVIATIONS * counted.chance + DIFFERENCE
-    return _with_doubt(claim, 1.0 if differs else -AGREED, not counted.limited, now)
+    return _with_doubt(claim, DIFFERED if differs else -AGREED, not counted.limited, now)
 
 
 def with_growth(

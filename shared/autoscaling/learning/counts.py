@@ -1,6 +1,6 @@
 """Adds the count that Azure Monitor has of the completed messages of every Service Bus queue and
-topic, so that the rate is learned without a change of the workers. It does not tell the
-subscriptions of a topic apart. Pure."""
+topic, so that the rate is learned, or one that is set is checked, without a change of the workers.
+It does not tell the subscriptions of a topic apart. Pure."""
 
 from __future__ import annotations
 
@@ -56,10 +56,10 @@ def count_of(backlog: Source, namespace_id: str, metric: str) -> AzureMonitorMet
 
 def counted_backlog(resource: Resource) -> Source | None:
     """The backlog whose completed messages Azure Monitor can count; None if there is none, if the
-    rate is set by hand, or if another metric counts items."""
+    rate is set by hand and trusted, or if another metric counts items."""
     throughput = resource.throughput
-    declared = throughput.counted_metric
-    if throughput.rate_per_instance_minute is not None or declared not in (None, COMPLETED):
+    trusted = throughput.trust_rate and throughput.rate_per_instance_minute is not None
+    if trusted or throughput.counted_metric not in (None, COMPLETED):
         return None
     source = resource.source(resource.backlog_metric)
     return source if source.entity else None
@@ -82,7 +82,7 @@ def failures_metric(resource: Resource) -> str:
 
 
 def why_not_counted(resource: Resource) -> str:
-    """Why Azure Monitor does not count the completed messages, although no rate is set by hand."""
+    """Why Azure Monitor does not count the completed messages, although the rate is not trusted."""
     backlog = counted_backlog(resource)
     if backlog is not None:
         return f"{NAMESPACES_SETTING} has no namespace of {backlog.connection}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import random
 from collections.abc import Iterable
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -81,7 +82,7 @@ def test_the_count_of_a_queue_or_topic_is_added(source: Source, entity: str) -> 
     "declared",
     [
         workers(StorageQueue("jobs")),
-        workers(throughput=Throughput(rate_per_instance_minute=30)),
+        workers(throughput=Throughput(rate_per_instance_minute=30, trust_rate=True)),
         workers(
             metrics={"backlog": SOURCE, "done": HubMetric()},
             throughput=Throughput(completed_metric="done"),
@@ -100,6 +101,23 @@ def test_nothing_is_added_where_the_rules_leave_nothing_open(declared: Resource)
 
 def test_without_the_id_of_the_namespace_nothing_is_added() -> None:
     assert with_counts(workers(), {}) == workers()
+
+
+async def test_a_rate_that_is_set_is_compared_with_the_count(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    declared = workers(throughput=Throughput(rate_per_instance_minute=30))
+    counted, counts = with_counts(declared, NAMESPACES), MessageCounts()
+    assert counted.throughput == replace(declared.throughput, completed_metric=COMPLETED)
+    assert counts.sources(counted) == counts.sources(with_counts(workers(), NAMESPACES))
+    with caplog.at_level(logging.INFO, "shared"):
+        counts.adjusted(declared, [])  # no namespace: nothing that the rate needs is missing
+        counts.adjusted(counted, [], {COMPLETED: "ReadDenied: bus-1"})
+    (line,) = caplog.messages
+    assert line.endswith(
+        "completed messages cannot be read: ReadDenied: bus-1. Meanwhile only the course of the "
+        "backlog can contradict the rate that is set"
+    )
 
 
 OFFICE = BUS.replace("bus-1", "office")
