@@ -24,10 +24,10 @@ from shared.autoscaling.deciding.decide import decide
 from shared.autoscaling.flows import scaling_logic
 from shared.autoscaling.flows.notify import collect_news
 from shared.autoscaling.flows.status import read_one
-from shared.autoscaling.learning.claims import REFUTED
+from shared.autoscaling.learning.claims import REFUTED, with_counted_rate
 from shared.autoscaling.learning.throughput import contradiction, counted_rate, rate_estimate
 from shared.autoscaling.messages import Samples
-from shared.autoscaling.policy import RateSource, Recommendation
+from shared.autoscaling.policy import RateEstimate, RateSource, Recommendation
 from shared.autoscaling.state import Learned, RateClaim, ScalingState
 from shared.autoscaling.store.rows import state_of, state_row
 from shared.autoscaling.transition import advance
@@ -183,7 +183,8 @@ def test_the_course_of_the_backlog_refutes_a_setting_that_is_too_high_and_no_oth
 
 @pytest.mark.parametrize("seed", range(4))
 def test_once_counts_stay_away_the_course_of_the_backlog_refutes_a_setting(seed: int) -> None:
-    declared, held, earlier = told(60), ScalingState(), 601 * MINUTE
+    declared = replace(told(60), history_seconds=4 * 3600)  # so old counts are still known
+    held, earlier = ScalingState(), 601 * MINUTE
     for now, metrics in busy(40, 60):
         before = [
             replace(each, value=replace(each.value, time=each.value.time - earlier))
@@ -222,6 +223,16 @@ async def test_page_log_status_and_notification_tell_a_contradiction_with_one_te
     assert one.to_json() in (await read_one(declared, store, 30))["conditions"]
     board = Board(resources, store, 30)
     assert one.what in unescape((await dashboard(Request(), board)).body)
+
+
+def test_a_count_that_contradicts_a_setting_now_and_then_is_forgotten() -> None:
+    claim, agrees = RateClaim(60), RateEstimate(RateSource.COUNTED, 60, 58, 0.03, chance=0.01)
+    for _ in range(20):
+        claim = with_counted_rate(claim, replace(agrees, likely=45), NOW)
+        assert claim.doubt > 0
+        for _ in range(10):
+            claim = with_counted_rate(claim, agrees, NOW)
+        assert claim == RateClaim(60)
 
 
 def test_a_setting_that_is_changed_is_a_new_claim() -> None:
