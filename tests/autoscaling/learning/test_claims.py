@@ -183,8 +183,7 @@ def test_the_course_of_the_backlog_refutes_a_setting_that_is_too_high_and_no_oth
 
 @pytest.mark.parametrize("seed", range(4))
 def test_once_counts_stay_away_the_course_of_the_backlog_refutes_a_setting(seed: int) -> None:
-    declared = replace(told(60), history_seconds=4 * 3600)  # so old counts are still known
-    held, earlier = ScalingState(), 601 * MINUTE
+    declared, held, earlier = told(60), ScalingState(), 601 * MINUTE
     for now, metrics in busy(40, 60):
         before = [
             replace(each, value=replace(each.value, time=each.value.time - earlier))
