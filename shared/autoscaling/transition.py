@@ -161,7 +161,7 @@ def _learned_from_backlog(
         trend = with_backlog(known, backlog, capacities, maximum, working(resource, state), claim)
     work = state.learned.work
     if claim is not None:
-        if work.until and now - work.until > COUNTS_KEPT:
+        if work.until and now - work.until > COUNTS_KEPT and not claim.refuted_at:
             work = BusyIntervals(work.until)
         starts_up = start_up_minutes(resource.throughput, state.learned)
         if counted_rate(work) is None and starts_up >= START_UP_MINUTES_MIN:

@@ -121,12 +121,12 @@ class RuleSettings(SettingsModel):
     completed_metric: str = setting("CompletedMetric", "text", "",
         "name of a metric, sent to the event hub, that counts the messages completed since its "
         "last sample; the app learns the rate per instance from it "
-        "[within minutes](learning.md)")
+        "[within minutes](learning.md), or checks the one that is set")
     service_bus_namespace_ids: tuple[NamespaceId, ...] = setting("ServiceBusNamespaceIds",
         "resource IDs, separated by commas", "", "the Service Bus namespaces that the rules read; "
         "the app learns the rate per instance [within minutes](learning.md) from the "
-        "completed messages that Azure Monitor counts there, and needs the role *Monitoring "
-        "Reader* on each")
+        "completed messages that Azure Monitor counts there, or checks the one that is set, and "
+        "needs the role *Monitoring Reader* on each")
     service_bus_counts_from: Literal["namespace", "resource-manager"] = setting(
         "ServiceBusCountsFrom", "text", "namespace", "where the app reads the counts of Service "
         "Bus: `namespace`, with the role *Azure Service Bus Data Owner*, or `resource-manager`, "

@@ -90,6 +90,8 @@ class MessageCounts:
         if backlog.siblings is None or (count and count[-1].value == 1):
             self._tell_if_failing(resource, by_name)
             return [m for m in metrics if m.name not in (INCOMING, SUBSCRIPTIONS)]
+        if resource.throughput.rate_per_instance_minute is not None:
+            return others  # an estimated share can contradict no setting
         values = self._of_subscription(resource, by_name)
         return [*others, *(Metric(resource.name, COMPLETED, value) for value in values)]
 
@@ -110,7 +112,7 @@ class MessageCounts:
                 "counts_shared",
                 f"the topic has {count[-1].value:g} subscriptions, which Azure Monitor counts "
                 "together: completed messages count once the share of this one is learned from its "
-                f"backlog. Until then {_without_counts(resource)}",
+                f"backlog. Until then the rate per instance is {ESTIMATED}",
             )
         return values
 
@@ -138,7 +140,7 @@ class MessageCounts:
             if reason := failures.get(name):
                 text = f"{what} cannot be read: {reason}"
                 if name != ABANDONED:
-                    text = f"{text}. Meanwhile {_without_counts(resource)}"
+                    text = f"{text}. {_meanwhile(resource)}"
                 self._tell(resource, "counts_unavailable", text, reason.partition(":")[0])
                 return
 
@@ -164,10 +166,10 @@ class MessageCounts:
             log_action(log, action, resource.name, text)
 
 
-def _without_counts(resource: Resource) -> str:
+def _meanwhile(resource: Resource) -> str:
     if resource.throughput.rate_per_instance_minute is not None:
-        return "only the course of the backlog can contradict the rate that is set"
-    return f"the rate per instance stays as it was counted, or is {ESTIMATED}"
+        return "After an hour, the rate that is set is compared with the backlog alone"
+    return f"Meanwhile the rate per instance stays as it was counted, or is {ESTIMATED}"
 
 
 def _last(values: Sequence[MetricValue] | None) -> MetricValue | None:

@@ -32,7 +32,7 @@ and a right setting looks too high. So the regression is not asked then."""
 TOLD_INFORMATION = 2.0
 """The information in the setting, relative to its square: as if its error were 70 %."""
 COUNTS_KEPT = timedelta(hours=1)
-"""If no count was newer for so long, the backlog alone is compared with the setting."""
+"""After so long without a count, the backlog alone is compared with a setting in force."""
 LOWEST_SHARE = 0.5
 SHOWN_AFTER = timedelta(minutes=10)
 SHOWN_DEVIATIONS = 3.0

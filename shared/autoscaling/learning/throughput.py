@@ -97,6 +97,8 @@ def rate_estimate(fixed: Throughput, learned: Learned) -> RateEstimate | None:
         return replace(seen, low=max(rate, lowest), told=told)
     counted = counted_rate(learned.work)
     rate = planned_rate(claim) if claim and doubted else told
+    if counted is not None and counted.sure:
+        rate = max(rate, min(counted.low, told))  # a doubt lowers it at most to what is counted
     source = RateSource.DOUBTED if rate < 0.99 * told else RateSource.SETTINGS
     return RateEstimate(source, rate, rate, 0.0, unhelpful=counted.unhelpful if counted else None)
 

@@ -332,8 +332,8 @@ def _meanwhile(resource: Resource, state: ScalingState, name: str, now: datetime
         return "The plan cannot be read, so decisions use its last known capacity."
     if name == resource.throughput.counted_metric:
         return (
-            "Decisions do not use this metric. Meanwhile the rate per instance stays as it "
-            "was counted before, or is estimated from the backlog."
+            "Decisions do not use this metric. Meanwhile the rate per instance stays as it is set "
+            "or was counted before, or is estimated from the backlog."
         )
     override = effective_override(state, now)
     if override is not None and override.exact is not None:

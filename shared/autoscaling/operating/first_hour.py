@@ -1,4 +1,4 @@
-"""Describes what a new deployment does before the rate per instance is known. Pure."""
+"""Describes how the rate per instance of a resource becomes known, or is checked. Pure."""
 
 from __future__ import annotations
 
@@ -11,20 +11,24 @@ PLANS = (
     f"estimate from the backlog, and multiplies the capacity by at most {UNSURE_GROWTH_MAX} at a "
     "time until the estimate is sure."
 )
+COMPARED = "The app compares it with the course of the backlog, and with counts if there are any."
 WAITS = "The app estimates it from the backlog. A policy that needs it waits until it is sure."
 
 
 def first_hour(resource: Resource) -> str:
-    """A text that explains how the app learns the throughput; empty if the rate per instance is set
-    by hand, or if the resource reads no queue."""
+    """A text that explains how the app learns the rate per instance, or with what it compares the
+    one that is set; empty if that is trusted, or if the resource reads no queue."""
     queues = [name for name, source in resource.metrics.items() if source.counts_backlog]
-    if not queues or resource.throughput.rate_per_instance_minute is not None:
+    told = resource.throughput.rate_per_instance_minute is not None
+    if not queues or (told and resource.throughput.trust_rate):
         return ""
-    unset = "The rate per instance is not set."
+    known, done = ("set", "compared with what is seen") if told else ("not set", "learned")
+    text = f"The rate per instance is {known}."
     if resource.backlog_metric is None:
-        return f"{unset} It cannot be learned either, because {why_not_counted(resource)}."
+        return f"{text} It cannot be {done}, because {why_not_counted(resource)}."
     plans = any(isinstance(member, QueueAge) for member in members(resource.policy))
-    return f"{unset} {PLANS if plans else WAITS} {_counts(resource)}"
+    how = COMPARED if told else PLANS if plans else WAITS
+    return f"{text} {how} {_counts(resource)}"
 
 
 def _counts(resource: Resource) -> str:
@@ -33,7 +37,7 @@ def _counts(resource: Resource) -> str:
         namespace = series.resource_id.rpartition("/")[2]
         return (
             f"Azure Monitor counts completed messages in {namespace}, one to four minutes late. "
-            "Three counted minutes in which all instances are busy make it sure."
+            "Three counted minutes in which all instances are busy make what is seen sure."
         )
     if declared is not None:
         return f"The metric {declared} makes it sure sooner."

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import random
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from html import unescape
@@ -132,6 +132,19 @@ def test_the_more_a_setting_is_doubted_the_lower_is_the_rate_to_plan_with() -> N
     assert lows[-1] == pytest.approx(30)
 
 
+class Refutations(App):
+    """Remembers in which minutes a setting was refuted."""
+
+    refuted: tuple[int, ...] = ()
+
+    def receive(self, metrics: Sequence[Metric], step: int, now: datetime) -> None:
+        before = self.state.learned.claim
+        super().receive(metrics, step, now)
+        after = self.state.learned.claim
+        if after and after.refuted_at and not (before and before.refuted_at):
+            self.refuted = (*self.refuted, step)
+
+
 @pytest.mark.parametrize("shape", ["on_and_off", "web_site", "model_requests"])
 def test_on_bursty_traffic_a_release_that_halves_the_rate_is_noticed_and_a_right_rate_is_kept(
     shape: str,
@@ -139,15 +152,11 @@ def test_on_bursty_traffic_a_release_that_halves_the_rate_is_noticed_and_a_right
     """A day of the right rate, and a day in which a release halves it or not."""
     workload = workload_of(shape, NOW, traffic(shape, 1))
     arena = Arena(usual_rate(workload.arrivals), **ARENAS["kind"])
-    refuted_after = list[timedelta]()
-    for each in (arena, varied(arena, "halved")):
-        app = App(in_arena(told(60, counts=False), each), Plan(each))
+    for each, begin, end in ((arena, DAY, DAY), (varied(arena, "halved"), DAY, DAY + 8 * 60)):
+        app = Refutations(in_arena(told(60, counts=False), each), Plan(each))
         replay_workload(app, each, workload.part(0, 2 * DAY), lambda _: None)
-        claim = app.state.learned.claim
-        assert claim is not None
-        refuted_after += [claim.refuted_at - NOW] if claim.refuted_at else []
-    (after,) = refuted_after
-    assert timedelta(days=1) < after < timedelta(days=1, hours=8)
+        assert (begin < end) is bool(app.refuted)
+        assert all(begin < minute < end for minute in app.refuted)
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -222,6 +231,31 @@ async def test_page_log_status_and_notification_tell_a_contradiction_with_one_te
     assert one.to_json() in (await read_one(declared, store, 30))["conditions"]
     board = Board(resources, store, 30)
     assert one.what in unescape((await dashboard(Request(), board)).body)
+
+
+def test_a_rate_that_counts_have_replaced_stays_while_nothing_is_counted() -> None:
+    declared = told(60)
+    held = after(declared, busy(40, 28))
+    for minute in range(1, 200):
+        now = NOW + minute * MINUTE
+        values = {CAPACITY_METRIC: 2.0, "backlog": 0.0}
+        idle = [Metric("plan-1", name, MetricValue(now, v)) for name, v in values.items()]
+        held = advance(declared, held, idle, now).state
+    estimate = rate_estimate(declared.throughput, held.learned)
+    assert estimate is not None
+    assert (estimate.source, estimate.told) == (RateSource.COUNTED, 60)
+    assert estimate.likely == pytest.approx(28)
+
+
+def test_a_setting_that_is_too_low_does_not_lower_the_rate_before_it_is_replaced() -> None:
+    declared, held, lows = told(60), ScalingState(), list[float]()
+    for now, metrics in busy(40, 90):
+        held = advance(declared, held, metrics, now).state
+        estimate = rate_estimate(declared.throughput, held.learned)
+        assert estimate is not None
+        lows.append(estimate.low)
+    assert lows[0] == min(lows) == 60
+    assert lows[-1] == pytest.approx(90)
 
 
 def test_a_count_that_contradicts_a_setting_now_and_then_is_forgotten() -> None:

@@ -115,8 +115,8 @@ async def test_a_rate_that_is_set_is_compared_with_the_count(
         counts.adjusted(counted, [], {COMPLETED: "ReadDenied: bus-1"})
     (line,) = caplog.messages
     assert line.endswith(
-        "completed messages cannot be read: ReadDenied: bus-1. Meanwhile only the course of the "
-        "backlog can contradict the rate that is set"
+        "completed messages cannot be read: ReadDenied: bus-1. After an hour, the rate that is set "
+        "is compared with the backlog alone"
     )
 
 
@@ -168,9 +168,11 @@ def test_the_rate_is_learned_from_counts_that_are_minutes_late(delay_minutes: in
 SHARE, MU = 0.3, 20.0
 
 
-def collected(subscriptions: int, minutes: int = 240) -> tuple[list[Metric], MessageCounts]:
+def collected(
+    subscriptions: int, minutes: int = 240, rate: float | None = None
+) -> tuple[list[Metric], MessageCounts]:
     """What remains of the readings of a topic, whose counts are two minutes late."""
-    counted = with_counts(workers(), NAMESPACES)
+    counted = with_counts(workers(throughput=Throughput(rate)), NAMESPACES)
     counts, kept = MessageCounts(), list[Metric]()
     chance = random.Random(5)
     backlog, capacity, past = 5000.0, 3, list[tuple[float, float]]()
@@ -200,6 +202,16 @@ def test_the_counts_of_a_topic_with_one_subscription_are_those_of_the_subscripti
     kept, _ = collected(1, 20)
     assert len(named(kept, COMPLETED)) == 18
     assert {metric.name for metric in kept} == {CAPACITY_METRIC, "backlog", COMPLETED}
+
+
+@pytest.mark.parametrize("subscriptions", [1, 3])
+def test_a_learned_share_of_a_topic_is_compared_with_no_rate_that_is_set(
+    subscriptions: int,
+) -> None:
+    """The error of the share is the same in each minute, so more minutes do not make it smaller."""
+    kept, _ = collected(subscriptions, rate=MU)
+    assert bool(named(kept, COMPLETED)) is (subscriptions == 1)
+    assert len(named(kept, "backlog")) == 240
 
 
 def test_with_several_subscriptions_the_share_of_one_is_learned_from_its_backlog(

@@ -45,7 +45,7 @@ SEVERAL = highest(POLICY, BacklogTarget("more"))
 @pytest.mark.parametrize(
     ("declared", "said"),
     [
-        (workers(throughput=Throughput(rate_per_instance_minute=30)), None),
+        (workers(throughput=Throughput(30, trust_rate=True)), None),
         (workers(metrics={"backlog": HubMetric()}), None),
         (workers(metrics={"backlog": ServiceBusQueue("jobs", "dead_letter")}), None),
         (workers(), f"{NOT_COUNTED}ServiceBusNamespaceIds has no namespace of OfficeBus."),
@@ -63,7 +63,7 @@ SEVERAL = highest(POLICY, BacklogTarget("more"))
         ),
         (
             workers(metrics={"backlog": QUEUE, "more": QUEUE}, policy=SEVERAL),
-            "cannot be learned either, because the policy reads several backlogs (backlog, more).",
+            "cannot be learned, because the policy reads several backlogs (backlog, more).",
         ),
         (workers(), "until_known decides"),
         (
@@ -82,6 +82,27 @@ def test_the_source_of_the_throughput_is_named_or_why_there_is_none_and_what_dec
     else:
         assert text.startswith("The rate per instance is not set.")
         assert said in text
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({}, f"{NOT_COUNTED}ServiceBusNamespaceIds has no namespace of OfficeBus."),
+        ({"metrics": {"backlog": StorageQueue("jobs")}}, "has no such counts of storage queues."),
+        (
+            {"metrics": {"backlog": QUEUE, "more": QUEUE}, "policy": SEVERAL},
+            "cannot be compared with what is seen, because the policy reads several backlogs",
+        ),
+    ],
+)
+def test_it_is_said_with_what_a_rate_that_is_set_is_compared(
+    changes: dict[str, Any], said: str
+) -> None:
+    declared = workers(throughput=Throughput(30), **changes)
+    assert first_hour(declared).startswith("The rate per instance is set. ")
+    assert said in first_hour(declared)
+    counted = with_counts(workers(throughput=Throughput(30)), {"OfficeBus": BUS})
+    assert "Azure Monitor counts completed messages in bus-1" in first_hour(counted)
 
 
 def test_the_status_says_which_throughput_is_at_work_and_how_sure_it_is() -> None:
