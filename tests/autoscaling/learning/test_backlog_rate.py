@@ -102,7 +102,7 @@ def test_the_noise_of_the_arrivals_makes_the_estimate_less_sure() -> None:
 @given(st.integers(0, 10_000), st.floats(0.02, 0.5))
 def test_the_true_throughput_lies_within_the_stated_uncertainty(seed: int, noise: float) -> None:
     found = known(simulated(around(200, noise, seed), STEPS, 9000))
-    assert abs(math.log(found.likely / RATE)) <= 4 * found.relative_error
+    assert abs(math.log(found.likely / RATE)) <= 5 * found.relative_error
 
 
 def test_a_burst_that_ends_as_instances_start_is_not_taken_for_their_work() -> None:

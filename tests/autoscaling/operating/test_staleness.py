@@ -84,8 +84,8 @@ def test_a_count_too_old_to_learn_from_is_stale_and_does_not_affect_decisions() 
     ((subject, text),) = stale_conditions(COUNTING, gone)
     assert subject == "plan-1/finished"
     assert text == (
-        "Decisions do not use this metric. Meanwhile the rate per instance stays as it was "
-        "counted before, or is estimated from the backlog."
+        "Decisions do not use this metric. Meanwhile the rate per instance stays as it is set or "
+        "was counted before, or is estimated from the backlog."
     )
     assert (
         decide(COUNTING, gone, NOW).limited_by == decide(COUNTING, state([50] * 6), NOW).limited_by
