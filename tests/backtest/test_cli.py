@@ -147,7 +147,7 @@ TWO_BACKLOGS = BACKLOG_RULES.replace(
 )
 
 
-@pytest.mark.parametrize(("name", "most"), [("kind", 1.1), ("production", 1.15)])
+@pytest.mark.parametrize(("name", "most"), [("kind", 1.08), ("production", 1.15)])
 def test_learning_the_throughput_costs_little_more_than_a_given_one(
     backtest: CommandLine, name: str, most: float
 ) -> None:

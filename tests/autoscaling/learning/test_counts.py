@@ -103,7 +103,7 @@ def test_without_the_id_of_the_namespace_nothing_is_added() -> None:
     assert with_counts(workers(), {}) == workers()
 
 
-async def test_a_rate_that_is_set_is_compared_with_the_count(
+def test_a_rate_that_is_set_is_compared_with_the_count(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     declared = workers(throughput=Throughput(rate_per_instance_minute=30))
