@@ -173,6 +173,11 @@ class Throughput:
         object.__setattr__(self, "trust_rate", trust_rate)
 
     @property
+    def rate_trusted(self) -> bool:
+        """True if a rate is set by hand and used whatever is seen."""
+        return self.trust_rate and self.rate_per_instance_minute is not None
+
+    @property
     def dead_time_minutes(self) -> float | None:
         warn(RENAMED_START_UP, DeprecationWarning, stacklevel=2)
         return self.start_up_minutes

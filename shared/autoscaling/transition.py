@@ -126,7 +126,7 @@ def _decided(
 ) -> tuple[ScalingState, ScalingState, Decision]:
     """The state on which the decision is based, the one after it, and the decision."""
     state, stalled = learn_wait(state), stalls(resource, state)
-    if not resource.throughput.trust_rate or resource.throughput.rate_per_instance_minute is None:
+    if not resource.throughput.rate_trusted:
         state = _learned_from_backlog(resource, state, stalled, now)
     decision = decide(resource, state, now, stalled)
     if told := clocks.told(state):
@@ -173,7 +173,7 @@ def _learned_from_backlog(
 def _claim(resource: Resource, learned: Learned) -> RateClaim | None:
     """The doubt about the rate that is set by hand; None if none is set, or if it is trusted."""
     told, known = resource.throughput.rate_per_instance_minute, learned.claim
-    if told is None or resource.throughput.trust_rate:
+    if told is None or resource.throughput.rate_trusted:
         return None
     return known if known and known.told == told else RateClaim(told)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from datetime import datetime
+from statistics import mean
 
 import pytest
 
@@ -147,17 +148,23 @@ TWO_BACKLOGS = BACKLOG_RULES.replace(
 )
 
 
-@pytest.mark.parametrize(("name", "most"), [("kind", 1.08), ("production", 1.15)])
+@pytest.mark.parametrize("name", ["kind", "production"])
 def test_learning_the_throughput_costs_little_more_than_a_given_one(
-    backtest: CommandLine, name: str, most: float
+    backtest: CommandLine, name: str
 ) -> None:
-    trace = backtest.trace(bursty(4, 600).tolist())
-    common = (trace, "--rules", SHIPPED_RULES, "--instance-rate", 10, "--arena", name)
-    given, learned, counted = (
-        backtest.json(*common, *options) for options in ((), ("--learn",), ("--learn-finished",))
-    )
-    for costly in (learned, counted):
-        assert costly["policies"]["rules"]["J"] < most * given["policies"]["rules"]["J"]
+    costs: list[list[float]] = []
+    for seed in (4, 5, 6):
+        trace = backtest.trace(bursty(seed, 600).tolist())
+        common = (trace, "--rules", SHIPPED_RULES, "--instance-rate", 10, "--arena", name)
+        given, learned, counted = (
+            backtest.json(*common, *options)
+            for options in ((), ("--learn",), ("--learn-finished",))
+        )
+        least = given["policies"]["rules"]["J"]
+        costs.append([costly["policies"]["rules"]["J"] / least for costly in (learned, counted)])
+    by_backlog, by_count = map(mean, zip(*costs, strict=True))
+    assert by_backlog < 1.15
+    assert by_count < 1.1
     assert counted["arena"]["metrics"] == {"demo-demo-backlog": "backlog", "finished": "finished"}
 
 

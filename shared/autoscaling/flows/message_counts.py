@@ -56,14 +56,12 @@ class MessageCounts:
         if completed is None or backlog is None:
             return NOTHING
         namespace_id = completed.resource_id
-        abandoned = {ABANDONED: count_of(backlog, namespace_id, "AbandonMessage")}
-        if backlog.siblings is None:
-            return abandoned
-        return {
-            **abandoned,
-            INCOMING: count_of(backlog, namespace_id, "IncomingMessages"),
-            SUBSCRIPTIONS: backlog.siblings,
-        }
+        found: dict[str, Source] = {ABANDONED: count_of(backlog, namespace_id, "AbandonMessage")}
+        if backlog.siblings is not None:
+            found[SUBSCRIPTIONS] = backlog.siblings
+            if resource.throughput.rate_per_instance_minute is None:
+                found[INCOMING] = count_of(backlog, namespace_id, "IncomingMessages")
+        return found
 
     def logged(self, resource: Resource) -> Set[str]:
         """The readings of the resource whose failures this class logs."""

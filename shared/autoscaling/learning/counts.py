@@ -58,8 +58,7 @@ def counted_backlog(resource: Resource) -> Source | None:
     """The backlog whose completed messages Azure Monitor can count; None if there is none, if the
     rate is set by hand and trusted, or if another metric counts items."""
     throughput = resource.throughput
-    trusted = throughput.trust_rate and throughput.rate_per_instance_minute is not None
-    if trusted or throughput.counted_metric not in (None, COMPLETED):
+    if throughput.rate_trusted or throughput.counted_metric not in (None, COMPLETED):
         return None
     source = resource.source(resource.backlog_metric)
     return source if source.entity else None

@@ -19,9 +19,9 @@ def first_hour(resource: Resource) -> str:
     """A text that explains how the app learns the rate per instance, or with what it compares the
     one that is set; empty if that is trusted, or if the resource reads no queue."""
     queues = [name for name, source in resource.metrics.items() if source.counts_backlog]
-    told = resource.throughput.rate_per_instance_minute is not None
-    if not queues or (told and resource.throughput.trust_rate):
+    if not queues or resource.throughput.rate_trusted:
         return ""
+    told = resource.throughput.rate_per_instance_minute is not None
     known, done = ("set", "compared with what is seen") if told else ("not set", "learned")
     text = f"The rate per instance is {known}."
     if resource.backlog_metric is None:
@@ -40,5 +40,5 @@ def _counts(resource: Resource) -> str:
             "Three counted minutes in which all instances are busy make what is seen sure."
         )
     if declared is not None:
-        return f"The metric {declared} makes it sure sooner."
+        return f"The metric {declared} makes what is seen sure sooner."
     return f"Completed messages are not counted: {why_not_counted(resource)}."

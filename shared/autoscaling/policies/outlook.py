@@ -8,7 +8,7 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from math import inf
+from math import inf, sqrt
 from operator import sub
 
 from shared.values.measurements import MetricValue, Window, span, time_of
@@ -16,9 +16,11 @@ from shared.values.measurements import MetricValue, Window, span, time_of
 SAMPLES_MIN = 4
 """At least this many samples are used, however old, because steps may be shorter than the time
 between samples."""
-IDLE_DECAY = 0.95
-"""An empty queue hides the arrivals. They are assumed to be at most this share of the previous
-average."""
+SMOOTHING = 0.3
+"""The weight of the newest step in the average arrivals."""
+IDLE_FADE = 0.2
+"""An empty queue hides the arrivals. They are assumed to be lower than the previous average by at
+least this share, divided by √κ: if changes are expensive, an instance waits longer for the load."""
 IN_HAND_STEPS_MIN = 0.05
 IN_HAND_STEPS_MAX = 0.5
 """Brokers also count the items in process, so one item for each instance does not count as waiting.
@@ -27,13 +29,16 @@ These are the lowest and highest work that is assumed for such an item."""
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """How many past steps count, and the weight of the newest step in the average arrivals."""
+    """How many past steps count, the weight of the newest one, and κ."""
 
+    switch_cost: float
     steps: float = 15.0
-    smoothing: float = 0.3
+    smoothing: float = SMOOTHING
 
-
-RECENT = Memory()
+    @property
+    def idle_share(self) -> float:
+        """The arrivals in an empty queue are at most this share of the average."""
+        return 1.0 - IDLE_FADE / sqrt(max(self.switch_cost, 1.0))
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +59,7 @@ def infer(
     steps: int,
     step_seconds: float,
     now: datetime,
-    memory: Memory = RECENT,
+    memory: Memory,
 ) -> Arrivals | None:
     """The arrivals, with those of the last ``steps`` one by one; None before the second sample.
 
@@ -74,6 +79,7 @@ def infer(
     samples, gaps = samples[first + 1 :], [*map(sub, times[1:], times)]
     serving = _serving(capacities, capacity, samples)
     smoothing, in_hand = memory.smoothing, in_hand_steps(rate_per_instance_step)
+    idle_share = memory.idle_share
     usual, took, weight = step, 1.0, smoothing
     for sample, gap, instances in zip(samples, gaps, serving, strict=True):
         if gap != usual:  # rarely: most samples are as far apart as those before
@@ -82,7 +88,7 @@ def infer(
         after = sample.value / rate_per_instance_step
         arrived = instances + (after - before) / took
         if after <= in_hand * instances:
-            arrived = min(arrived, (arrived if rate is None else max(rate, 0.0)) * IDLE_DECAY)
+            arrived = min(arrived, (arrived if rate is None else max(rate, 0.0)) * idle_share)
         rate = arrived if rate is None else rate + (arrived - rate) * weight
         rates.append(rate)
         arrivals.append(arrived)

@@ -11,8 +11,8 @@ from typing import Annotated
 
 from shared.autoscaling.policies.checks import no_policy
 from shared.autoscaling.policies.outlook import (
-    RECENT,
     RETURN_TRIP,
+    SMOOTHING,
     Memory,
     Outlook,
     in_hand_steps,
@@ -183,9 +183,9 @@ class QueueAge(Composite):
         ``rate`` is μ, in items per instance-step."""
         backlog = seen.history(self.metric)
         limit = max(1, int(seen.goal.age_limit_minutes * steps_per_minute + ROUNDING))
-        arrivals = infer(
-            backlog, _working(seen), seen.capacity, rate, limit, self.step_seconds, seen.now
-        )
+        memory, working = Memory(seen.goal.switch_cost), _working(seen)
+        step, now = self.step_seconds, seen.now
+        arrivals = infer(backlog, working, seen.capacity, rate, limit, step, now, memory)
         if arrivals is None:
             return None
         known = seen.throughput.start_up_minutes
@@ -348,8 +348,7 @@ class _Choice:
 
     def _remembered_rate(self) -> float:
         """The arrivals per step, averaged over about the last κ steps."""
-        seen = self.seen
-        smoothing = min(RECENT.smoothing, 1 / max(seen.goal.switch_cost, 1))
+        seen, cost = self.seen, self.seen.goal.switch_cost
         arrivals = infer(
             seen.history(self.policy.metric),
             _working(seen),
@@ -358,7 +357,7 @@ class _Choice:
             1,
             self.policy.step_seconds,
             seen.now,
-            Memory(LONG_STEPS, smoothing),
+            Memory(cost, LONG_STEPS, min(SMOOTHING, 1 / max(cost, 1))),
         )
         return arrivals.rate if arrivals else 0.0
 

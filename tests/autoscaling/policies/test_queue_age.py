@@ -19,7 +19,7 @@ from shared.autoscaling import (
     Threshold,
     Throughput,
 )
-from shared.autoscaling.policies.outlook import Arrivals, Outlook, infer
+from shared.autoscaling.policies.outlook import Arrivals, Memory, Outlook, infer
 from shared.autoscaling.policies.queue_age import _Choice
 from shared.autoscaling.policy import RateEstimate, RateSource
 from shared.values.measurements import Window
@@ -80,6 +80,7 @@ def inferred(found: Observation, step_seconds: float = 60, steps: int = 5) -> Ar
         steps,
         step_seconds,
         found.now,
+        Memory(found.goal.switch_cost),
     )
     assert arrivals is not None
     return arrivals
@@ -105,6 +106,17 @@ def test_an_empty_queue_lets_the_estimate_sink_minute_by_minute() -> None:
     busy, idle = inferred(seen(growing(0, 50))), inferred(seen([50.0] * 5 + [0.0] * 5))
     assert busy.rate == pytest.approx(4.0)
     assert 2.0 < idle.rate < 3.8
+
+
+def test_the_more_expensive_a_change_the_slower_the_estimate_sinks() -> None:
+    drained = seen([50.0] * 5 + [0.0] * 5)
+    rates = [
+        inferred(replace(drained, goal=replace(drained.goal, switch_cost=cost))).rate
+        for cost in (0, 1, 2, 10, 50)
+    ]
+    assert rates[0] == rates[1] == pytest.approx(4.0 * 0.94**5)
+    assert rates == sorted(rates)
+    assert rates[2] < rates[3] - 0.2 < rates[4] - 0.2
 
 
 def test_instances_that_changed_meanwhile_are_counted_as_they_were() -> None:
@@ -189,8 +201,8 @@ STATES: dict[str, tuple[Observation, int, str]] = {
     "the queue runs empty": (
         seen([*[50.0] * 5, *[0.0] * 10]),
         3,
-        "the queue runs empty at 336 arrivals/min; 3 instances will be enough for the next "
-        "8 min, and another one would be idle for at least 50% of the time",
+        "the queue runs empty at 259.3 arrivals/min; 3 instances will be enough for the next "
+        "8 min, and another one would be idle for at least 55% of the time",
     ),
     "served to the last item in a step by those of this moment": (
         seen([300.0] * 10, 7, capacities=Window((sample(4, 7200), sample(4)))),
@@ -198,11 +210,11 @@ STATES: dict[str, tuple[Observation, int, str]] = {
         RUNS_EMPTY,
     ),
     "the last instance has enough to do": (seen([150.0, 0.0] * 8, 2), 2, BUSY),
-    "idle instances go": (seen([0.0] * 15, 6), 5, RUNS_EMPTY),
-    "what instances have in hand does not wait": (seen([3.0, 1.0, 4.0] * 10), 3, RUNS_EMPTY),
+    "idle instances go": (seen([0.0] * 15, 6), 3, RUNS_EMPTY),
+    "what instances have in hand does not wait": (seen([3.0, 1.0, 4.0] * 10), 2, RUNS_EMPTY),
     "nor does it in the hands of slow ones": (
         seen([3.0, 1.0, 2.0] * 10, throughput=SLOW),
-        3,
+        2,
         RUNS_EMPTY,
     ),
     "more than slow ones have in hand waits": (
@@ -230,7 +242,7 @@ STATES: dict[str, tuple[Observation, int, str]] = {
     "of a burst, nothing is remembered": (
         seen(BURST, goal=Goal(5, 40, 10)),
         3,
-        "the queue runs empty at 276.2 arrivals/min; 3 instances will be enough for the "
+        "the queue runs empty at 284.6 arrivals/min; 3 instances will be enough for the "
         "next 160 min",
     ),
     "half an hour without work": (seen(EMPTY_FOR_LONG, 2, goal=DEAR), 1, TRIES),
@@ -345,7 +357,7 @@ def test_a_recommendation_carries_what_it_was_made_from(
         ),
         (
             [*[50.0] * 5, *[0.0] * 10],
-            "empty at 56.01 arrivals/s; 3 instances will be enough for the next 48 s",
+            "empty at 43.21 arrivals/s; 3 instances will be enough for the next 48 s",
         ),
     ],
 )
@@ -508,7 +520,7 @@ def test_the_estimate_sinks_alike_in_an_empty_queue_however_often_it_is_read(
 ) -> None:
     samples = [0.0] * int(900 / every_seconds + 1)
     found = inferred(seen(samples, 10, every_seconds=every_seconds))
-    assert found.rate == pytest.approx(7.7, abs=0.4)
+    assert found.rate == pytest.approx(4.4, abs=0.3)
 
 
 # --- the last instance ---
