@@ -62,11 +62,11 @@ deviations and this share."""
 LIMITED_SHARE = 0.25
 """The limit lies behind the instances if more of them finish less than this share of what they
 should in addition."""
-LIMITED_RISE = 1.1
+LIMITED_RISE = 1.5
 """A rise by less than this factor does not show it, either."""
 SLOWER_SHARE = 0.7
 """If less than this share is completed as soon as they start, the workers have become slower."""
-LIMITED_MAX = 60
+LIMITED_MAX = 30
 """Only so many intervals after the last ones with fewer instances show it."""
 HOURS_NOISE = 1.5
 """What exceeds the variance between adjacent intervals by this factor is variance between hours."""
@@ -209,15 +209,16 @@ def _unhelpful_rise(known: Sequence[tuple[float, ...]], together: int) -> tuple[
         fewest = min([sure for _, sure in after]) / LIMITED_RISE
         for end in range(at, first - 1, -1) if after[0][1] > at_least[at - 1][1] else ():
             before = at_most[end - INTERVALS_MIN : end]
-            if max([busy for _, busy in before]) < fewest:
-                settled = [(useful, n) for _, n, useful, sure in known[:end] if n == sure]
+            if max([busy for _, busy in before]) <= fewest:
+                few = [each for each in known[:end] if each[1] == each[3] <= before[-1][1]]
+                settled = [(useful, n) for _, n, useful, _ in few]
                 useful = [
                     fmean([n for n, _ in some])
                     for some in (before, at_most[end : at + INTERVALS_MIN])
                 ]
                 helps = _helps(before, after, _noise(settled)) or _helps(before, last)
                 if not helps and useful[1] >= SLOWER_SHARE * useful[0]:
-                    return at, before[-1][1], max([sure for _, sure in at_least[at:]])
+                    return end, before[-1][1], max([sure for _, sure in at_least[at:]])
                 break
     return len(known), math.inf, 0.0
 

@@ -199,8 +199,18 @@ SLOWER = BusyIntervals(
         (SLOWER, 17.5, None),
         (intervals((12, 120, 3), (2, 125, 6)), 24.7, None),  # too few to tell
         (intervals((12, 120, 3), (3, 122, 4), (3, 121, 5)), 40, Unhelpful(3, 2)),
-        (intervals((12, 120, 3), (6, 125, 6), (50, 121, 3)), 40.3, Unhelpful(3, 3)),  # stepped back
-        (intervals((12, 120, 3), (6, 125, 6), (58, 121, 3)), 40.3, None),  # too long ago
+        (intervals((12, 120, 3), (6, 125, 6), (20, 121, 3)), 40.2, Unhelpful(3, 3)),  # stepped back
+        (intervals((12, 120, 3), (6, 125, 6), (28, 121, 3)), 40.3, None),  # too long ago
+        (intervals((12, 120, 3), (6, 118, 4)), 29.5, None),  # or slower in this hour
+        (intervals((12, 120, 4), (6, 118, 6)), 30, Unhelpful(4, 2)),
+        (  # again
+            intervals(
+                *((12, 100, 2), (6, 100, 20), (30, 100, 2), (6, 100, 20), (30, 100, 2)),
+                (3, 100, 20),
+            ),
+            50,
+            Unhelpful(2, 18),
+        ),
         (intervals((12, 120, 3), (4, 125, 6), (4, 240, 6)), 34.5, None),  # they help now
         (intervals((12, 120, 3), (6, 90, 2)), 45, None),
         (intervals((12, 120, 3), (6, 240, 6, 118)), 40, Unhelpful(3, 3)),  # what is added fails
