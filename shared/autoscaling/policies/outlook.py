@@ -20,7 +20,7 @@ SMOOTHING = 0.3
 """The weight of the newest step in the average arrivals."""
 IDLE_FADE = 0.2
 """An empty queue hides the arrivals. They are assumed to be lower than the previous average by at
-least this share, divided by √κ: if changes are expensive, an instance waits longer for the load."""
+least this share, divided by the root of the return cost."""
 IN_HAND_STEPS_MIN = 0.05
 IN_HAND_STEPS_MAX = 0.5
 """Brokers also count the items in process, so one item for each instance does not count as waiting.
@@ -29,16 +29,17 @@ These are the lowest and highest work that is assumed for such an item."""
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """How many past steps count, the weight of the newest one, and κ."""
+    """How many past steps count, and the weight of the newest one. ``return_cost`` is what it costs
+    if an instance leaves although the load returns, in instance-steps, at least 1."""
 
-    switch_cost: float
+    return_cost: float
     steps: float = 15.0
     smoothing: float = SMOOTHING
 
     @property
     def idle_share(self) -> float:
         """The arrivals in an empty queue are at most this share of the average."""
-        return 1.0 - IDLE_FADE / sqrt(max(self.switch_cost, 1.0))
+        return 1.0 - IDLE_FADE / sqrt(self.return_cost)
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ from typing import Annotated
 
 from shared.autoscaling.policies.checks import no_policy
 from shared.autoscaling.policies.outlook import (
+    ORDER_AHEAD_STEPS,
     RETURN_TRIP,
     SMOOTHING,
     Memory,
@@ -183,13 +184,12 @@ class QueueAge(Composite):
         ``rate`` is μ, in items per instance-step."""
         backlog = seen.history(self.metric)
         limit = max(1, int(seen.goal.age_limit_minutes * steps_per_minute + ROUNDING))
-        memory, working = Memory(seen.goal.switch_cost), _working(seen)
+        memory, working = Memory(self.return_cost(seen)), _working(seen)
         step, now = self.step_seconds, seen.now
         arrivals = infer(backlog, working, seen.capacity, rate, limit, step, now, memory)
         if arrivals is None:
             return None
-        known = seen.throughput.start_up_minutes
-        dead = (START_UP_MINUTES if known is None else known) * steps_per_minute
+        dead = _start_up_minutes(seen) * steps_per_minute
         arrival, pending, overdue = 1, seen.pending, False
         if pending is not None and pending.target != seen.capacity:
             waited = (seen.now - pending.waiting_since).total_seconds() / self.step_seconds
@@ -206,6 +206,13 @@ class QueueAge(Composite):
             overdue,
         )
 
+    def return_cost(self, seen: Observation) -> float:
+        """What it costs if an instance leaves although the load returns, but at least 1: κ, and the
+        work that becomes late until another one works."""
+        late_minutes = _start_up_minutes(seen) - seen.goal.age_limit_minutes
+        late = max(late_minutes * 60 / self.step_seconds + ORDER_AHEAD_STEPS, 0.0)
+        return max(seen.goal.switch_cost + seen.goal.late_penalty * late, 1.0)
+
     def standing(self, seen: Observation, start: float = 0) -> Sequence[int]:
         """The instances that can work in each of the next steps without a further action. The first
         step begins ``start`` steps from now."""
@@ -216,6 +223,11 @@ class QueueAge(Composite):
             steps = ceil((after.time - middle) / step - ROUNDING)
             working += [int(before.value)] * (steps - len(working))
         return [*working, seen.capacity]
+
+
+def _start_up_minutes(seen: Observation) -> float:
+    known = seen.throughput.start_up_minutes
+    return START_UP_MINUTES if known is None else known
 
 
 def _working(seen: Observation) -> Samples:
@@ -347,8 +359,8 @@ class _Choice:
         return min(self.policy.busy_share, buffer / (buffer + trips)) if buffer > 0.0 else 0.0
 
     def _remembered_rate(self) -> float:
-        """The arrivals per step, averaged over about the last κ steps."""
-        seen, cost = self.seen, self.seen.goal.switch_cost
+        """The arrivals per step, averaged over as many steps as the return cost."""
+        seen, cost = self.seen, self.policy.return_cost(self.seen)
         arrivals = infer(
             seen.history(self.policy.metric),
             _working(seen),
@@ -357,7 +369,7 @@ class _Choice:
             1,
             self.policy.step_seconds,
             seen.now,
-            Memory(cost, LONG_STEPS, min(SMOOTHING, 1 / max(cost, 1))),
+            Memory(cost, LONG_STEPS, min(SMOOTHING, 1 / cost)),
         )
         return arrivals.rate if arrivals else 0.0
 

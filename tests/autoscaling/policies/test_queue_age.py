@@ -80,7 +80,7 @@ def inferred(found: Observation, step_seconds: float = 60, steps: int = 5) -> Ar
         steps,
         step_seconds,
         found.now,
-        Memory(found.goal.switch_cost),
+        Memory(POLICY.return_cost(found)),
     )
     assert arrivals is not None
     return arrivals
@@ -117,6 +117,19 @@ def test_the_more_expensive_a_change_the_slower_the_estimate_sinks() -> None:
     assert rates[0] == rates[1] == pytest.approx(4.0 * 0.94**5)
     assert rates == sorted(rates)
     assert rates[2] < rates[3] - 0.2 < rates[4] - 0.2
+
+
+@pytest.mark.parametrize(
+    ("age_limit", "start_up", "cost"),
+    [(5, 3, 2), (60, None, 2), (5, None, 2), (4, 3, 12), (1, None, 42), (5, 10, 72), (0.5, 0, 17)],
+)
+def test_work_that_becomes_late_until_another_instance_works_adds_to_the_return_cost(
+    age_limit: float, start_up: float | None, cost: float
+) -> None:
+    found = seen([0.0] * 3, goal=Goal(age_limit, 2, 10), throughput=Throughput(RATE, start_up))
+    assert POLICY.return_cost(found) == cost
+    rate = inferred(replace(found, histories={"backlog": history([50.0] * 5 + [0.0] * 5)})).rate
+    assert (rate > 3.4) is (cost > 2)
 
 
 def test_instances_that_changed_meanwhile_are_counted_as_they_were() -> None:
