@@ -76,7 +76,7 @@ def test_the_cookbook_has_eleven_recipes_and_the_app_accepts_each() -> None:
         (1, 4, {"orders": 10, "retries": 0, "reports": 0}, 4),
         (1, 4, {"orders": 0, "retries": 0, "reports": 0}, 1),
         (2, 2, {"orders": rising(1000, 40, NOON)}, 12),
-        (2, 6, {"orders": 0}, 4),
+        (2, 6, {"orders": 0}, 3),
         (3, 3, {"orders": 500}, 6),
         (3, 6, {"orders": 0}, 5),
         (4, 4, {"orders": 0}, 3),

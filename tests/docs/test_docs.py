@@ -252,7 +252,7 @@ def test_the_policy_and_the_handler_on_the_extending_page_are_valid() -> None:
 
 @pytest.mark.parametrize(
     ("reports", "desired"),
-    [([0, 0, 0], 3), ([0, 1, 0], 4), ([0, 0, 2], 4), ([], 4)],
+    [([0, 0, 0], 2), ([0, 1, 0], 4), ([0, 0, 2], 4), ([], 4)],
     ids=["idle", "one is busy", "the last is busy", "nobody reports"],
 )
 def test_the_recipe_for_work_in_progress_scales_in_only_if_every_worker_says_that_it_is_idle(
