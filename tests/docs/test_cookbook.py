@@ -97,6 +97,10 @@ def test_a_recipe_decides_as_its_sentence_says(
     assert decision.desired == desired, decision.reason
 
 
+def test_the_page_says_how_far_an_empty_queue_lets_the_capacity_fall() -> None:
+    assert f"6 instances become {decided(2, 6, {'orders': 0}).desired}." in PAGE
+
+
 def test_the_minimum_of_office_hours_ends_with_them() -> None:
     midnight = NOON + timedelta(hours=12)
     assert decided(4, 4, {"orders": 0}, midnight).desired == 1

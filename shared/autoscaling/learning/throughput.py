@@ -62,8 +62,9 @@ deviations and this share."""
 LIMITED_SHARE = 0.25
 """The limit lies behind the instances if more of them finish less than this share of what they
 should in addition."""
-LIMITED_RISE = 1.5
-"""A rise by less than this factor does not show it, either."""
+LIMITED_RISE = 1.45
+"""A rise by less than this factor does not show it, either: it is half as many again, less what the
+length of intervals varies."""
 SLOWER_SHARE = 0.7
 """If less than this share is completed as soon as they start, the workers have become slower."""
 LIMITED_MAX = 30
@@ -198,9 +199,9 @@ def _since_jump(pairs: Sequence[Pair]) -> Sequence[Pair]:
 
 
 def _unhelpful_rise(known: Sequence[tuple[float, ...]], together: int) -> tuple[int, float, float]:
-    """Where more instances first completed nothing more, also by now, and the instance-minutes of
-    an interval before and since then. This can be told only of the last ``together``, in which the
-    queue was never empty."""
+    """The end of the last intervals before more instances completed nothing more, also by now, and
+    the instance-minutes of an interval before and since then. This can be told only of the last
+    ``together``, in which the queue was never empty."""
     at_most = [(useful, busy) for _, busy, useful, _ in known]
     at_least = [(useful, sure) for *_, useful, sure in known]
     first, last = max(len(known) - together, 0) + INTERVALS_MIN, at_least[-INTERVALS_MIN:]
@@ -210,7 +211,7 @@ def _unhelpful_rise(known: Sequence[tuple[float, ...]], together: int) -> tuple[
         for end in range(at, first - 1, -1) if after[0][1] > at_least[at - 1][1] else ():
             before = at_most[end - INTERVALS_MIN : end]
             if max([busy for _, busy in before]) <= fewest:
-                few = [each for each in known[:end] if each[1] == each[3] <= before[-1][1]]
+                few = [each for each in known[:end] if each[1] == each[3] <= fewest]
                 settled = [(useful, n) for _, n, useful, _ in few]
                 useful = [
                     fmean([n for n, _ in some])

@@ -37,8 +37,8 @@ def _counts(resource: Resource) -> str:
         namespace = series.resource_id.rpartition("/")[2]
         return (
             f"Azure Monitor counts completed messages in {namespace}, one to four minutes late. "
-            "Three counted minutes in which all instances are busy make what is seen sure."
+            "The app is sure after three counted minutes in which all instances were busy."
         )
     if declared is not None:
-        return f"The metric {declared} makes what is seen sure sooner."
+        return f"With the metric {declared}, the app is sure sooner."
     return f"Completed messages are not counted: {why_not_counted(resource)}."

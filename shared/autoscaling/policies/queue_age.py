@@ -46,6 +46,8 @@ PATIENCE_STEPS = 4.0
 but at least ``PATIENCE_STEPS_MIN``."""
 LONG_STEPS = 30.0
 """Before a scale-in, the policy looks back over this many steps."""
+SMOOTHING_MIN = 3 / LONG_STEPS
+"""With a lower weight of the newest step, the oldest one would have most of the average."""
 STEP_SECONDS_MAX = HISTORY_SECONDS_MAX / LONG_STEPS
 HELD_ON_MEMORY_MAX = 1
 """A scale-in keeps at most this many instances that only earlier arrivals need."""
@@ -103,8 +105,10 @@ class QueueAge(Composite):
 
         T = max(5, 4κ)        f = min(busy_share, L·λ / (L·λ + 2κ·caution))
 
-    It keeps one more if the average arrivals of about the last κ steps need it, and if work was
-    waiting in at least a third of the samples of the last ``IDLE_STEPS``. If the queue was empty
+    It keeps one more if the average arrivals of about the last R steps need it, and if work was
+    waiting in at least a third of the samples of the last ``IDLE_STEPS``. R is the return cost, and
+    in an empty queue the arrivals of a step are taken to be 0.2/√R below the average, or lower.
+    R = κ + P·max(D + 2 - L, 0), from 1 to 30, with D and L not rounded. If the queue was empty
     and the capacity unchanged for all of them, it removes one instance.
 
     *Estimated rate.* A scale-out uses the low end of the estimate, and a scale-in the high end.
@@ -207,11 +211,12 @@ class QueueAge(Composite):
         )
 
     def return_cost(self, seen: Observation) -> float:
-        """What it costs if an instance leaves although the load returns, but at least 1: κ, and the
-        work that becomes late until another one works."""
+        """What it costs if an instance leaves although the load returns, from 1 to ``LONG_STEPS``:
+        κ, and the work that becomes late until another one works."""
         late_minutes = _start_up_minutes(seen) - seen.goal.age_limit_minutes
         late = max(late_minutes * 60 / self.step_seconds + ORDER_AHEAD_STEPS, 0.0)
-        return max(seen.goal.switch_cost + seen.goal.late_penalty * late, 1.0)
+        cost = seen.goal.switch_cost + seen.goal.late_penalty * late
+        return min(max(cost, 1.0), LONG_STEPS)
 
     def standing(self, seen: Observation, start: float = 0) -> Sequence[int]:
         """The instances that can work in each of the next steps without a further action. The first
@@ -359,7 +364,7 @@ class _Choice:
         return min(self.policy.busy_share, buffer / (buffer + trips)) if buffer > 0.0 else 0.0
 
     def _remembered_rate(self) -> float:
-        """The arrivals per step, averaged over as many steps as the return cost."""
+        """The arrivals per step, averaged over about as many steps as the return cost."""
         seen, cost = self.seen, self.policy.return_cost(self.seen)
         arrivals = infer(
             seen.history(self.policy.metric),
@@ -369,7 +374,7 @@ class _Choice:
             1,
             self.policy.step_seconds,
             seen.now,
-            Memory(cost, LONG_STEPS, min(SMOOTHING, 1 / cost)),
+            Memory(cost, LONG_STEPS, min(SMOOTHING, max(1 / cost, SMOOTHING_MIN))),
         )
         return arrivals.rate if arrivals else 0.0
 

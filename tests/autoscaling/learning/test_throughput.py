@@ -233,6 +233,27 @@ def test_the_rate_follows_a_jump_unless_more_instances_finish_nothing_more(
 
 
 @pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("capacities", [(2, 3), (4, 6), (3, 5)])
+def test_intervals_of_unequal_length_show_instances_that_help_nobody_and_no_others(
+    capacities: tuple[int, int], seed: int
+) -> None:
+    """Counts that workers send come a little earlier or later than after a minute."""
+    chance, (few, many) = random.Random(seed), capacities
+
+    def found(rate: float, limit: float, hour: float = 1) -> Unhelpful | None:
+        levels = [(few, rate)] * 12 + [(many, hour * rate)] * 6
+        minutes = [(chance.uniform(0.99, 1.01), *each) for each in levels]
+        done = [min(n * per, limit) * chance.gauss(1, 0.01) for _, n, per in minutes]
+        recent = [(1, m * d, m * n) for d, (m, n, _) in zip(done, minutes, strict=True)]
+        estimate = counted_rate(intervals(*recent))
+        assert estimate is not None
+        return estimate.unhelpful
+
+    assert found(40, few * 40) == Unhelpful(few, many - few)
+    assert found(40, 1000, hour=0.8) is None
+
+
+@pytest.mark.parametrize("seed", range(20))
 def test_chance_does_not_make_instances_seem_unhelpful(seed: int) -> None:
     chance = random.Random(seed)
     found = counted_rate(

@@ -59,7 +59,7 @@ SEVERAL = highest(POLICY, BacklogTarget("more"))
         ),
         (
             workers(metrics={"backlog": QUEUE, "done": HubMetric()}, throughput=COUNTED),
-            "The metric done makes what is seen sure sooner.",
+            "With the metric done, the app is sure sooner.",
         ),
         (
             workers(metrics={"backlog": QUEUE, "more": QUEUE}, policy=SEVERAL),
