@@ -240,17 +240,17 @@ def test_intervals_of_unequal_length_show_instances_that_help_nobody_and_no_othe
     """Counts that workers send come a little earlier or later than after a minute."""
     chance, (few, many) = random.Random(seed), capacities
 
-    def found(rate: float, limit: float, hour: float = 1) -> Unhelpful | None:
+    def found(rate: float, limit: float, hour: float, noise: float) -> Unhelpful | None:
         levels = [(few, rate)] * 12 + [(many, hour * rate)] * 6
         minutes = [(chance.uniform(0.99, 1.01), *each) for each in levels]
-        done = [min(n * per, limit) * chance.gauss(1, 0.01) for _, n, per in minutes]
+        done = [min(n * per, limit) * chance.gauss(1, noise) for _, n, per in minutes]
         recent = [(1, m * d, m * n) for d, (m, n, _) in zip(done, minutes, strict=True)]
         estimate = counted_rate(intervals(*recent))
         assert estimate is not None
         return estimate.unhelpful
 
-    assert found(40, few * 40) == Unhelpful(few, many - few)
-    assert found(40, 1000, hour=0.8) is None
+    assert found(40, few * 40, 1, 0.01) == Unhelpful(few, many - few)
+    assert found(40, 1000, 0.69, 0.08) is None
 
 
 @pytest.mark.parametrize("seed", range(20))

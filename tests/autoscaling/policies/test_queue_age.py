@@ -546,6 +546,11 @@ def choice(policy: QueueAge = POLICY, backlog: Sequence[float] = (0.0,) * 10, **
     return _Choice(policy, found, expected, RATE, 1)
 
 
+def test_a_jump_half_an_hour_ago_is_not_most_of_what_is_remembered() -> None:
+    dear = choice(backlog=[0.0] + [900.0] * 30, goal=Goal(5, 1000, 10))
+    assert dear._remembered_rate() == pytest.approx(4 + 9 * 0.9**29)
+
+
 @pytest.mark.parametrize(
     ("rate", "busy_share", "share"),
     [
