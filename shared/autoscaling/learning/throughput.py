@@ -211,13 +211,12 @@ def _unhelpful_rise(known: Sequence[tuple[float, ...]], together: int) -> tuple[
         for end in range(at, first - 1, -1) if after[0][1] > at_least[at - 1][1] else ():
             before = at_most[end - INTERVALS_MIN : end]
             if max([busy for _, busy in before]) <= fewest:
-                few = [each for each in known[:end] if each[1] == each[3] <= fewest]
-                settled = [(useful, n) for _, n, useful, _ in few]
+                few = [(done, n) for _, n, done, sure in known[:end] if n == sure <= fewest]
                 useful = [
                     fmean([n for n, _ in some])
                     for some in (before, at_most[end : at + INTERVALS_MIN])
                 ]
-                helps = _helps(before, after, _noise(settled)) or _helps(before, last)
+                helps = _helps(before, after, _noise(few)) or _helps(before, last)
                 if not helps and useful[1] >= SLOWER_SHARE * useful[0]:
                     return end, before[-1][1], max([sure for _, sure in at_least[at:]])
                 break

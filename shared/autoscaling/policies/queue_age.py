@@ -14,6 +14,7 @@ from shared.autoscaling.policies.outlook import (
     ORDER_AHEAD_STEPS,
     RETURN_TRIP,
     SMOOTHING,
+    Arrivals,
     Memory,
     Outlook,
     in_hand_steps,
@@ -188,9 +189,7 @@ class QueueAge(Composite):
         ``rate`` is μ, in items per instance-step."""
         backlog = seen.history(self.metric)
         limit = max(1, int(seen.goal.age_limit_minutes * steps_per_minute + ROUNDING))
-        memory, working = Memory(self.return_cost(seen)), _working(seen)
-        step, now = self.step_seconds, seen.now
-        arrivals = infer(backlog, working, seen.capacity, rate, limit, step, now, memory)
+        arrivals = self.arrivals(seen, rate, limit, Memory(self.return_cost(seen)))
         if arrivals is None:
             return None
         dead = _start_up_minutes(seen) * steps_per_minute
@@ -209,6 +208,13 @@ class QueueAge(Composite):
             self.age_share,
             overdue,
         )
+
+    def arrivals(
+        self, seen: Observation, rate: float, steps: int, memory: Memory
+    ) -> Arrivals | None:
+        """The arrivals in instance-steps, with those of the last ``steps`` one by one."""
+        backlog, step = seen.history(self.metric), self.step_seconds
+        return infer(backlog, _working(seen), seen.capacity, rate, steps, step, seen.now, memory)
 
     def return_cost(self, seen: Observation) -> float:
         """What it costs if an instance leaves although the load returns, from 1 to ``LONG_STEPS``:
@@ -365,17 +371,9 @@ class _Choice:
 
     def _remembered_rate(self) -> float:
         """The arrivals per step, averaged over about as many steps as the return cost."""
-        seen, cost = self.seen, self.policy.return_cost(self.seen)
-        arrivals = infer(
-            seen.history(self.policy.metric),
-            _working(seen),
-            seen.capacity,
-            self.items,
-            1,
-            self.policy.step_seconds,
-            seen.now,
-            Memory(cost, LONG_STEPS, min(SMOOTHING, max(1 / cost, SMOOTHING_MIN))),
-        )
+        cost = self.policy.return_cost(self.seen)
+        memory = Memory(cost, LONG_STEPS, min(SMOOTHING, max(1 / cost, SMOOTHING_MIN)))
+        arrivals = self.policy.arrivals(self.seen, self.items, 1, memory)
         return arrivals.rate if arrivals else 0.0
 
     def _idle_for_long(self) -> bool:
